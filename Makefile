@@ -1,0 +1,47 @@
+# Everything runs in .venv, made on first use from requirements.lock; `make help` lists the targets.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+# What pip is asked for as torch; empty (`make test VENV=/path/to/env TORCH=`) keeps the one an environment has.
+TORCH ?= torch==2.13.0
+JOBS ?= 2
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+NOTEBOOKS := $(wildcard notebooks/*.ipynb)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export TOKENIZERS_PARALLELISM := false
+
+.DEFAULT_GOAL := help
+.PHONY: help setup book html test lint clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: $(STAMP) ## create .venv and install the locked versions
+
+# torch first and alone: resolved together with the rest, pip may choose a much larger build.
+$(STAMP): requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(if $(strip $(TORCH)),$(BIN)/python -m pip install --quiet "$(strip $(TORCH))")
+	grep -v '^torch==' requirements.lock > $(VENV)/requirements.txt
+	$(BIN)/python -m pip install --quiet -r $(VENV)/requirements.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	touch $@
+
+book: html ## build the book, warnings as errors, and say where it is
+	@echo "The book: $(CURDIR)/_build/html/index.html"
+
+html: $(STAMP)
+	$(BIN)/jupyter-book build . -W -n --keep-going --quiet
+
+test: lint ## lint, then all tests (notebooks and the built book among them)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+	$(if $(NOTEBOOKS),$(BIN)/python -m pytest -n $(JOBS) --nbval --sanitize-with tests/nbval_sanitize.cfg $(NOTEBOOKS))
+
+lint: $(STAMP) ## ruff: rules and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+clean: ## remove the built book and caches (.venv and results stay)
+	rm -rf _build build dist .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
