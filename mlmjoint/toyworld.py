@@ -1,0 +1,265 @@
+"""A world whose joint is known: sample sentences of the toy grammar, and compute their exact law.
+
+The grammar of :mod:`mlmjoint.toygrammar` is finite, so it is a finite automaton: a state is the
+list of symbols that remain to be rewritten, an arc writes one word. With T_w the matrix of arcs
+that write w (``T_w[s, t]`` the probability of going from s to t while writing w), the probability
+of a sentence w_1 ... w_n is
+
+.. math:: P(w_1 \\dots w_n) = e_{start}^T T_{w_1} \\cdots T_{w_n} e_{end} / Z,
+
+Z the mass of the sentences of an admitted length. With two words open this is a bilinear form,
+and one product of a (V, S) and an (S, V) matrix is the whole table p(a, b | rest).
+
+>>> world = ToyWorld()
+>>> table = world.true_joint("the keys near the gate are broken .", 2, 6)  # (V, V), logs
+>>> best = int(table.argmax())
+>>> world.vocab[best // len(world.vocab)], world.vocab[best % len(world.vocab)]
+('keys', 'are')
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import torch
+from scipy import sparse
+
+from .errors import InputError
+from .toygrammar import RULES, Rules, Sentence, derive, is_symbol, leaves, tree_distance, words_of
+
+__all__ = ["LENGTHS", "SPECIAL", "VOCAB", "Sentence", "ToyWorld", "tokenizer", "tree_distance"]
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+VOCAB = SPECIAL + words_of(RULES)
+LENGTHS = (5, 14)  # words, the closing mark included
+
+
+class ToyWorld:
+    """A finite weighted grammar, compiled; every probability it gives is exact.
+
+    Positions count as everywhere in the package: 0 is [CLS], the first word is 1. A sentence is a
+    string, a list of words, or token ids with or without [CLS] and [SEP]. What stands at an open
+    position does not matter (it may be [MASK]).
+    """
+
+    def __init__(self, rules: Rules = RULES, lengths: tuple[int, int] = LENGTHS):
+        self.rules = rules
+        self.lengths = lengths
+        self.vocab = SPECIAL + words_of(rules)
+        self.ids = {word: index for index, word in enumerate(self.vocab)}
+        self._compile()
+
+    def _compile(self) -> None:
+        """Number the states reachable from ("S",) and write the arcs between them as arrays."""
+        states = {("S",): 0, (): 1}
+        todo = [("S",)]
+        arcs: list[tuple[int, int, int, float]] = []
+        while todo:
+            stack = todo.pop()
+            for (word, rest), probability in self._first_words(stack).items():
+                if rest not in states:
+                    states[rest] = len(states)
+                    todo.append(rest)
+                arcs.append((states[stack], self.ids[word], states[rest], probability))
+        arcs.sort()
+        self.n_states = len(states)
+        self._source, self._word, self._target = (
+            np.array([arc[k] for arc in arcs]) for k in range(3)
+        )
+        self._weight = np.array([arc[3] for arc in arcs])  # (arcs,)
+        shape = (self.n_states, self.n_states)
+        self._steps = []  # T_w, one (S, S) matrix per word
+        for index in range(len(self.vocab)):
+            at = self._word == index
+            cells = (self._source[at], self._target[at])
+            self._steps.append(sparse.csr_array((self._weight[at], cells), shape=shape))
+
+    def _first_words(self, stack: tuple[str, ...]) -> dict[tuple[str, tuple[str, ...]], float]:
+        """The ways to write one word from a stack: {(word, what then remains): probability}."""
+        if not is_symbol(stack[0]):
+            return {(stack[0], stack[1:]): 1.0}
+        ways: dict[tuple[str, tuple[str, ...]], float] = {}
+        for expansion, probability in self.rules[stack[0]]:
+            for way, inner in self._first_words(expansion + stack[1:]).items():
+                ways[way] = ways.get(way, 0.0) + probability * inner
+        return ways
+
+    @cached_property
+    def length_mass(self) -> dict[int, float]:
+        """Probability of each admitted number of words under the rules alone; Z is its sum."""
+        step = sum(self._steps)
+        mass, state = {}, np.eye(1, self.n_states)[0]
+        for length in range(1, self.lengths[1] + 1):
+            state = state @ step
+            if length >= self.lengths[0]:
+                mass[length] = float(state[1])
+        return mass
+
+    # Sampling
+
+    def sample(self, n: int, seed: int) -> list[Sentence]:
+        """n independent sentences with their trees; one of another length is drawn again."""
+        rng = random.Random(seed)
+        sentences: list[Sentence] = []
+        while len(sentences) < n:
+            tree = derive(self.rules, "S", rng)
+            words = leaves(tree)
+            if self.lengths[0] <= len(words) <= self.lengths[1]:
+                sentences.append(Sentence(words, tree))
+        return sentences
+
+    def sample_text(self, n: int, seed: int) -> list[str]:
+        """n independent sentences as strings, without trees: many walks at once, for training."""
+        rng = np.random.default_rng(seed)
+        # A state's arcs lie together and sum to one: they own a unit interval of the cumulative.
+        edges = np.cumsum(self._weight)  # (arcs,)
+        first = np.searchsorted(self._source, np.arange(self.n_states))
+        last = np.searchsorted(self._source, np.arange(self.n_states), side="right") - 1
+        floor = np.concatenate([[0.0], edges])[first]
+        texts: list[str] = []
+        while len(texts) < n:
+            state = np.zeros(n - len(texts), dtype=np.int64)
+            written = []
+            for _ in range(self.lengths[1]):
+                alive = state != 1
+                arc = np.searchsorted(edges, floor[state] + rng.random(len(state)), side="right")
+                arc = np.minimum(arc, last[state])  # rounding must not leave the interval
+                written.append(np.where(alive, self._word[arc], 0))
+                state = np.where(alive, self._target[arc], 1)
+            walks = np.stack(written, axis=1)[state == 1]  # (walks, longest)
+            walks = walks[(walks != 0).sum(axis=1) >= self.lengths[0]]
+            texts += [" ".join(self.vocab[i] for i in walk if i) for walk in walks]
+        return texts
+
+    # Exact probabilities
+
+    def log_prob(self, sentence) -> float:
+        """log P(sentence), -inf where the grammar cannot write it."""
+        ids = self._inner_ids(sentence)
+        if not self.lengths[0] <= len(ids) <= self.lengths[1]:
+            return -math.inf
+        probability = self._forward(ids)[1] / sum(self.length_mass.values())
+        return math.log(probability) if probability > 0 else -math.inf
+
+    def true_joint(self, sentence, a: int, b: int) -> torch.Tensor:
+        """log p(a=i, b=j | rest) over the whole vocabulary, (V, V) float64; -inf if impossible."""
+        table = self._open_two(sentence, a, b)
+        return torch.from_numpy(_log(table / table.sum()))  # (V, V)
+
+    def true_conditionals(self, sentence, a: int, b: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """log_a[i, j] = log p(a=i | b=j, rest) and log_b[i, j] = log p(b=j | a=i, rest), (V, V).
+
+        Where no sentence has token j at b the conditional is not defined: that whole column of
+        ``log_a`` is -inf (likewise rows of ``log_b``), while every other column sums to one.
+        """
+        table = self._open_two(sentence, a, b)
+        columns, rows = table.sum(axis=0, keepdims=True), table.sum(axis=1, keepdims=True)
+        log_a = _log(table / np.where(columns > 0, columns, 1.0))
+        log_b = _log(table / np.where(rows > 0, rows, 1.0))
+        return torch.from_numpy(log_a), torch.from_numpy(log_b)
+
+    def true_conditional(self, sentence, a: int) -> torch.Tensor:
+        """log p(a=i | rest), (V,) float64: what a perfect MLM says with one mask."""
+        ids = self._inner_ids(sentence)
+        (a,) = self._check(ids, a)
+        before, after = self._forward(ids[:a]), self._backward(ids[a + 1 :])
+        arcs = before[self._source] * self._weight * after[self._target]
+        scores = np.bincount(self._word, arcs, minlength=len(self.vocab))  # (V,)
+        self._check_possible(scores, ids)
+        return torch.from_numpy(_log(scores / scores.sum()))
+
+    def _open_two(self, sentence, a: int, b: int) -> np.ndarray:
+        """P(sentence with i at a and j at b), up to one constant, for all i and j."""
+        ids = self._inner_ids(sentence)
+        a, b = self._check(ids, a, b)
+        if a > b:
+            return self._open_two(ids, b + 1, a + 1).T
+        size = (len(self.vocab), self.n_states)
+        before, after = self._forward(ids[:a]), self._backward(ids[b + 1 :])
+        left = before[self._source] * self._weight
+        left = sparse.csr_array((left, (self._word, self._target)), shape=size)  # (V, S)
+        for word in ids[a + 1 : b]:
+            left = left @ self._steps[word]
+        right = self._weight * after[self._target]
+        right = sparse.csr_array((right, (self._source, self._word)), shape=size[::-1])  # (S, V)
+        table = (left @ right).toarray()  # (V, V)
+        self._check_possible(table, ids)
+        return table
+
+    def _forward(self, ids: Sequence[int]) -> np.ndarray:
+        """Probability of writing ids from the start and being in each state, (S,)."""
+        state = np.eye(1, self.n_states)[0]
+        for word in ids:
+            state = state @ self._steps[word]
+        return state
+
+    def _backward(self, ids: Sequence[int]) -> np.ndarray:
+        """Probability of writing exactly ids from each state to the end, (S,)."""
+        state = np.eye(1, self.n_states, 1)[0]
+        for word in reversed(ids):
+            state = self._steps[word] @ state
+        return state
+
+    # Input
+
+    def _inner_ids(self, sentence) -> list[int]:
+        """Token ids of the words alone, [CLS] and [SEP] taken off."""
+        if isinstance(sentence, str):
+            sentence = sentence.split()
+        items = sentence.tolist() if hasattr(sentence, "tolist") else list(sentence)
+        ids = []
+        for item in items:
+            known = self.ids.get(item, None) if isinstance(item, str) else int(item)
+            if known is None or not 0 <= known < len(self.vocab):
+                raise InputError(f"{item!r} is not in the toy vocabulary; see ToyWorld().vocab")
+            ids.append(known)
+        if ids and ids[0] == self.ids["[CLS]"]:
+            ids = ids[1:]
+        while ids and ids[-1] in (self.ids["[SEP]"], self.ids["[PAD]"]):
+            ids.pop()
+        return ids
+
+    def _check(self, ids: list[int], *positions: int) -> list[int]:
+        """Positions counted from the first word, or an error that names the bad one."""
+        if not self.lengths[0] <= len(ids) <= self.lengths[1]:
+            low, high = self.lengths
+            raise InputError(f"a toy sentence has {low} to {high} words; this one has {len(ids)}")
+        for position in positions:
+            if not 1 <= position <= len(ids):
+                raise InputError(f"position {position} is no word; choose between 1 and {len(ids)}")
+        if len(set(positions)) < len(positions):
+            raise InputError(f"both positions are {positions[0]}; choose two different ones")
+        return [position - 1 for position in positions]
+
+    def _check_possible(self, scores: np.ndarray, ids: list[int]) -> None:
+        if not scores.any():
+            text = " ".join(self.vocab[i] for i in ids)
+            raise InputError(f"no toy sentence fits {text!r}; take one from ToyWorld().sample")
+
+
+def tokenizer():
+    """The word-level tokenizer of the toy world, in BERT's shape: [CLS] words [SEP]."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    ids = {word: index for index, word in enumerate(VOCAB)}
+    words = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
+    words.normalizer = normalizers.Lowercase()
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B [SEP]",
+        special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])],
+    )
+    names = ["pad_token", "unk_token", "cls_token", "sep_token", "mask_token"]
+    special = dict(zip(names, SPECIAL, strict=True))
+    return PreTrainedTokenizerFast(tokenizer_object=words, model_max_length=32, **special)
+
+
+def _log(probabilities: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return np.log(probabilities)
