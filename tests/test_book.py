@@ -1,10 +1,8 @@
-"""The built book in a real browser: it loads, renders, fits a phone, reads in both themes, stays offline."""
+"""The built book in a real browser: it loads, renders, fits a phone, reads in both themes."""
 
-import contextlib
 import functools
 import http.server
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -70,13 +68,11 @@ def address(built):
     server.shutdown()
 
 
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory):
+def start_browser(profile: Path):
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
-    profile = tmp_path_factory.mktemp("profile")
     for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
         options.add_argument(flag)
     options.add_argument(f"--user-data-dir={profile}")
@@ -84,6 +80,12 @@ def browser(tmp_path_factory):
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
     driver.set_page_load_timeout(60)
     driver.set_script_timeout(60)
+    return driver
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    driver = start_browser(tmp_path_factory.mktemp("profile"))
     yield driver
     driver.quit()
 
@@ -95,8 +97,8 @@ def resize(browser, size: str) -> None:
 
 
 def set_theme(browser, theme: str) -> None:
-    script = "document.documentElement.dataset.mode = document.documentElement.dataset.theme = arguments[0]"
-    browser.execute_script(script, theme)
+    root = "document.documentElement.dataset"
+    browser.execute_script(f"{root}.mode = {root}.theme = arguments[0]", theme)
     time.sleep(0.2)  # the theme fades colours in
 
 
@@ -131,7 +133,7 @@ VISITS = {}
 
 
 @pytest.fixture
-def visit(request, address, browser):
+def visit(address, browser):
     """Load a page once, and keep what it did for every test about it."""
 
     def load(page: str) -> dict:
@@ -148,15 +150,16 @@ def visit(request, address, browser):
         time.sleep(0.3)
         facts = browser.execute_script(
             """
+            const name = i => i.getAttribute('alt') || i.getAttribute('aria-label') || '';
             const images = [...document.querySelectorAll('main img, main object, main embed')];
             return {
               title: document.title,
               equations: document.querySelectorAll('.math').length,
               rendered: document.querySelectorAll('.math mjx-container').length,
-              errors: [...document.querySelectorAll('mjx-merror, .math .MathJax_Error')].map(e => e.outerHTML),
-              broken: images.filter(i => i.tagName === 'IMG' && !(i.complete && i.naturalWidth)).map(i => i.src),
-              unnamed: images.filter(i => !(i.getAttribute('alt') || i.getAttribute('aria-label') || '').trim())
-                             .map(i => i.outerHTML.slice(0, 200)),
+              errors: [...document.querySelectorAll('mjx-merror')].map(e => e.outerHTML),
+              broken: images.filter(i => i.tagName === 'IMG' && !(i.complete && i.naturalWidth))
+                            .map(i => i.src),
+              unnamed: images.filter(i => !name(i).trim()).map(i => i.outerHTML.slice(0, 200)),
             };
             """
         )
@@ -181,7 +184,9 @@ def visit(request, address, browser):
 def requests_in(log: list[dict]) -> list[str]:
     messages = (json.loads(entry["message"])["message"] for entry in log)
     urls = (
-        m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"
+        m["params"]["request"]["url"]
+        for m in messages
+        if m["method"] == "Network.requestWillBeSent"
     )
     return [url for url in urls if not url.startswith(("data:", "blob:", "about:"))]
 
@@ -235,7 +240,9 @@ def test_search_finds_bradley_terry(browser, address):
     resize(browser, "wide")
     browser.get(f"{address}/search.html?q=Bradley%E2%80%93Terry")
     found = WebDriverWait(browser, 20).until(
-        lambda b: [e.get_attribute("href") for e in b.find_elements(By.CSS_SELECTOR, "ul.search li a")]
+        lambda b: [
+            e.get_attribute("href") for e in b.find_elements(By.CSS_SELECTOR, "ul.search li a")
+        ]
     )
     assert any("notation.html" in link for link in found)
 
@@ -249,23 +256,20 @@ def test_book_opens_from_disk(browser, built):
 
 
 def screenshots(folder: Path) -> None:
-    """Every page at both widths in both themes, for a person to look at: python tests/test_book.py FOLDER"""
+    """Every page at both widths in both themes, for a person: python tests/test_book.py FOLDER"""
     folder.mkdir(parents=True, exist_ok=True)
-    make = contextlib.contextmanager(browser.__wrapped__ if hasattr(browser, "__wrapped__") else browser)
-
-    class Factory:
-        mktemp = staticmethod(lambda name: folder / f".{name}")
-
-    with make(Factory) as driver:
+    driver = start_browser(folder / ".profile")
+    try:
         for page in PAGES:
             for size in SIZES:
+                resize(driver, size)
+                driver.get((HTML / page).as_uri())
+                wait_for_math(driver)
                 for theme in ("light", "dark"):
-                    resize(driver, size)
-                    driver.get((HTML / page).as_uri())
-                    wait_for_math(driver)
                     set_theme(driver, theme)
-                    name = f"{Path(page).stem}-{size}-{theme}.png"
-                    driver.save_screenshot(os.fspath(folder / name))
+                    driver.save_screenshot(str(folder / f"{Path(page).stem}-{size}-{theme}.png"))
+    finally:
+        driver.quit()
 
 
 if __name__ == "__main__":

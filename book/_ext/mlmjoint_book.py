@@ -1,6 +1,6 @@
-"""Mend what the book's theme and extensions get wrong: scripts from elsewhere, and roles a screen reader trips on."""
+"""Mend what the theme and extensions get wrong: scripts from elsewhere, roles without sense."""
 
-# Each pair is (what is written, what it should be). A list may hold only list items, links only inside them.
+# (What is written, what it should be): a list may hold only list items, links only inside them.
 ROLES = (
     ('role="list" class="citation-list"', 'class="citation-list"'),
     ('role="doc-biblioentry"', 'role="group" aria-label="Reference"'),
