@@ -1,8 +1,52 @@
-"""Shared by all tests: one thread for each process, and no model hub."""
+"""Shared by all tests: one thread for each process, no model hub, and a tiny model in a folder."""
 
 import os
+
+import pytest
 
 # Set before torch is imported: pytest-xdist runs one process for each core already.
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Tests give the same answer with and without a network.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = ["a", "the", "man", "woman", "dog", "is", "was", "walking", "running", "down", "across"]
+WORDS += ["street", "road", ".", "[b]"]
+
+
+def save_tiny_model(folder, vocabulary=None, mask_token="[MASK]", seed=0):
+    """A BERT with random weights, 2 layers of 16, over a handful of words; takes 16 tokens."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+
+    words = [*SPECIALS, *WORDS] if vocabulary is None else vocabulary
+    ids = {word: k for k, word in enumerate(words)}
+    backend = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[(s, ids[s]) for s in ("[CLS]", "[SEP]")]
+    )
+    special = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": mask_token}
+    tokens = {f"{name}_token": token for name, token in special.items() if token}
+    PreTrainedTokenizerFast(tokenizer_object=backend, **tokens).save_pretrained(folder)
+    config = BertConfig(
+        vocab_size=len(SPECIALS) + len(WORDS),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=16,
+        initializer_range=0.6,
+    )
+    torch.manual_seed(seed)
+    BertForMaskedLM(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory):
+    """The folder of a tiny random model; every word of WORDS is one token."""
+    return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny")

@@ -1,0 +1,277 @@
+"""The command line: what it prints, and that bad input of every kind costs one line and code 2."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import SPECIALS, WORDS, save_tiny_model
+
+import mlmjoint
+from mlmjoint.cli import COMMANDS, main
+
+ROOT = Path(__file__).resolve().parents[1]
+MASKED = "a man is [MASK] [MASK] the street ."
+WHOLE = "a man is walking down the street ."
+
+
+def run(*arguments, **options):
+    command = [sys.executable, "-m", "mlmjoint.cli", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, **options)
+
+
+@pytest.fixture
+def bad_models(tiny_model, tmp_path):
+    """Folders that cannot be used, each for its own reason."""
+    import shutil
+
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    def copy(name):
+        return Path(shutil.copytree(tiny_model, tmp_path / name))
+
+    damaged = copy("damaged") / "model.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:1000])
+    config = copy("foreign") / "config.json"
+    config.write_text(json.dumps({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}))
+    weights = copy("nan") / "model.safetensors"
+    state = load_file(weights)
+    state["cls.predictions.bias"][3] = float("nan")
+    save_file({k: v.clone() for k, v in state.items()}, weights, metadata={"format": "pt"})
+    (tmp_path / "empty").mkdir()
+    save_tiny_model(tmp_path / "maskless", mask_token=None)
+    # The tokenizer knows five words more than the model has embeddings.
+    more = [*SPECIALS, *WORDS, "un", "deux", "trois", "quatre", "cinq"]
+    save_tiny_model(tmp_path / "wide", vocabulary=more)
+    torch.manual_seed(0)
+    return tmp_path
+
+
+class TestPair:
+    def test_prints_the_top_pairs_of_each_construction(self, tiny_model, capsys):
+        arguments = ["pair", MASKED, "--model", str(tiny_model), "--methods", "mlm", "ag"]
+        assert main([*arguments, "--top", "3"]) == 0
+        shown = capsys.readouterr().out
+        mlm = mlmjoint.load(tiny_model)
+        tables = mlmjoint.conditionals(mlm, mlm.pair(MASKED))
+        for method in ("mlm", "ag"):
+            assert method in shown
+            for a, b, p in mlmjoint.joint(tables, method).top(3):
+                assert re.search(rf"{re.escape(f'{a} {b}')}\s+{100 * p:.2f} %", shown)
+
+    def test_json_is_the_same_as_data(self, tiny_model, capsys):
+        arguments = ["pair", WHOLE, "--positions", "5", "4", "--model", str(tiny_model)]
+        assert main([*arguments, "--methods", "all", "--top", "4", "--json"]) == 0
+        data = json.loads(capsys.readouterr().out)
+        assert data["positions"] == [4, 5]
+        assert data["gold"] == ["walking", "down"]
+        assert len(data["methods"]) == 10
+        mlm = mlmjoint.load(tiny_model)
+        tables = mlmjoint.conditionals(mlm, mlm.pair(WHOLE, (4, 5)))
+        for method, answer in data["methods"].items():
+            q = mlmjoint.joint(tables, method)
+            expected = [{"a": a, "b": b, "probability": p} for a, b, p in q.top(4)]
+            assert [row["a"] for row in answer["top"]] == [row["a"] for row in expected]
+            assert answer["top"][0]["probability"] == pytest.approx(expected[0]["probability"])
+            gold = float(q.log_prob(*tables.gold_cell).exp())
+            assert answer["gold_probability"] == pytest.approx(gold, rel=1e-5)
+
+    def test_gold_row_is_shown_when_the_tokens_are_known(self, tiny_model, capsys):
+        assert main(["pair", WHOLE, "--positions", "4", "5", "--model", str(tiny_model)]) == 0
+        shown = capsys.readouterr().out
+        assert re.search(r"gold\s+walking down", shown)
+        main(["pair", MASKED, "--model", str(tiny_model)])
+        assert "gold" not in capsys.readouterr().out
+
+    def test_top_k_uses_the_likeliest_tokens_when_both_are_masked(self, tiny_model, capsys):
+        arguments = ["pair", MASKED, "--model", str(tiny_model), "--top-k", "4", "--json"]
+        assert main([*arguments, "--top", "16"]) == 0
+        data = json.loads(capsys.readouterr().out)
+        assert data["shape"] == [4, 4]
+        mlm = mlmjoint.load(tiny_model)
+        tables = mlmjoint.conditionals(mlm, mlm.pair(MASKED))
+        wanted = {tables.token(0, int(i)) for i in tables.log_p_a.topk(4).indices}
+        pairs = data["methods"]["ag"]["top"]
+        assert {row["a"] for row in pairs} == wanted
+        assert sum(row["probability"] for row in pairs) == pytest.approx(1, abs=1e-5)
+
+    def test_tokens_that_look_like_markup_are_printed_as_they_are(self, tiny_model, capsys):
+        # With every pair of the vocabulary shown, the token "[b]" must be among them.
+        arguments = ["pair", MASKED, "--model", str(tiny_model), "--methods", "mlm"]
+        assert main([*arguments, "--top", "400"]) == 0
+        assert "[b]" in capsys.readouterr().out
+
+    @pytest.mark.parametrize("suffix", ["svg", "pdf", "png"])
+    def test_heatmap_is_drawn_and_drawn_alike_again(self, suffix, tiny_model, tmp_path, capsys):
+        drawn = []
+        for name in ("one", "two"):
+            path = tmp_path / f"{name}.{suffix}"
+            command = ["pair", MASKED, "--model", str(tiny_model), "--heatmap", str(path)]
+            assert main([*command, "--methods", "mlm", "mrf", "ag", "gibbs"]) == 0
+            drawn.append(path.read_bytes())
+        assert drawn[0] == drawn[1]
+        assert len(drawn[0]) > 4000
+
+    def test_no_progress_bar_where_nobody_watches(self, tiny_model):
+        done = run("pair", MASKED, "--model", tiny_model)
+        assert done.returncode == 0
+        assert done.stderr == ""
+
+
+BAD_TEXT = {
+    "empty text": (["", "--positions", 1, 2], "empty"),
+    "blank text": (["   "], "empty"),
+    "one-token text": (["man", "--positions", 1, 2], "a pair needs two"),
+    "no mask": ([WHOLE], "holds 0"),
+    "one mask": (["a man is [MASK] ."], "holds 1"),
+    "three masks": (["a [MASK] is [MASK] [MASK] ."], "holds 3"),
+    "masks and positions": ([MASKED, "--positions", 1, 2], "one or the other"),
+    "position on [CLS]": ([WHOLE, "--positions", 0, 3], "position 0 is [CLS]"),
+    "position on [SEP]": ([WHOLE, "--positions", 3, 9], "position 9 is [SEP]"),
+    "position past the end": ([WHOLE, "--positions", 3, 99], "position 99"),
+    "negative position": ([WHOLE, "--positions", -1, 3], "position -1"),
+    "position not a number": ([WHOLE, "--positions", "x", 3], "'x'"),
+    "A = B": ([WHOLE, "--positions", 3, 3], "both positions are 3"),
+    "too long": ([f"[MASK] [MASK] {'the ' * 20}"], "24 tokens"),
+    "unknown method": ([MASKED, "--methods", "mrff"], "'mrff'"),
+    "unknown device": ([MASKED, "--device", "abacus"], "'abacus'"),
+    "unknown dtype": ([MASKED, "--dtype", "float3"], "'float3'"),
+    "batch size zero": ([MASKED, "--batch-size", 0], "--batch-size '0'"),
+    "top zero": ([MASKED, "--top", 0], "'0'"),
+    "top-k above V": ([MASKED, "--top-k", 999], "--top-k 999"),
+    "heatmap of unknown kind": ([MASKED, "--heatmap", "joint.docx"], "joint.docx"),
+    "heatmap in no folder": ([MASKED, "--heatmap", "nowhere/at/all.svg"], "nowhere/at"),
+    "no text at all": ([], "TEXT"),
+}
+BAD_MODEL = {
+    "unknown model": ("no such model", "no such model"),
+    "hub id without network": ("nobody/nothing", "nobody/nothing"),
+    "empty folder": ("empty", "config.json"),
+    "damaged checkpoint": ("damaged", "damaged"),
+    "foreign checkpoint": ("foreign", "gpt2"),
+    "tokenizer without mask": ("maskless", "mask token"),
+    "logits with NaN": ("nan", "nan"),
+}
+
+
+def assert_one_line(code, captured, part):
+    assert code == 2
+    assert captured.out == ""
+    lines = captured.err.splitlines()
+    assert len(lines) == 1, captured.err
+    assert lines[0].startswith("mlmjoint: ")
+    assert part.lower() in lines[0].lower()
+
+
+def exit_code(arguments):
+    try:
+        return main([str(a) for a in arguments])
+    except SystemExit as stop:  # argparse leaves this way
+        return stop.code
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("case", BAD_TEXT)
+    def test_text_and_options(self, case, tiny_model, capsys):
+        arguments, part = BAD_TEXT[case]
+        code = exit_code(["pair", *arguments, "--model", tiny_model])
+        assert_one_line(code, capsys.readouterr(), part)
+
+    @pytest.mark.parametrize("case", BAD_MODEL)
+    def test_models(self, case, bad_models, capsys):
+        name, part = BAD_MODEL[case]
+        folder = bad_models / name
+        code = exit_code(["pair", MASKED, "--model", folder if folder.is_dir() else name])
+        assert_one_line(code, capsys.readouterr(), part)
+
+    def test_token_ids_outside_the_vocabulary(self, bad_models, capsys):
+        text = "a man is [MASK] [MASK] the cinq ."
+        code = exit_code(["pair", text, "--model", bad_models / "wide"])
+        assert_one_line(code, capsys.readouterr(), "outside the vocabulary")
+
+    @pytest.mark.parametrize("arguments", [["fetch", "no-such"], ["par"], ["models", "--jsn"]])
+    def test_commands(self, arguments, capsys):
+        assert_one_line(exit_code(arguments), capsys.readouterr(), arguments[-1])
+
+    def test_in_a_process_of_its_own(self, tiny_model):
+        done = run("pair", "only one [MASK] .", "--model", tiny_model)
+        assert done.returncode == 2
+        assert done.stdout == ""
+        assert len(done.stderr.splitlines()) == 1
+
+
+class TestTool:
+    def test_help_names_every_command_and_shows_examples(self, capsys):
+        assert exit_code(["--help"]) == 0
+        shown = capsys.readouterr().out
+        assert "examples:" in shown
+        for name, command in COMMANDS.items():
+            assert re.search(rf"^  {name} +{re.escape(command.summary)}$", shown, re.M)
+
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_each_command_explains_itself(self, name, capsys):
+        assert exit_code([name, "--help"]) == 0
+        assert f"usage: mlmjoint {name}" in capsys.readouterr().out
+
+    def test_no_arguments_show_the_help(self, capsys):
+        assert exit_code([]) == 0
+        assert "examples:" in capsys.readouterr().out
+
+    def test_help_does_not_wait_for_torch(self):
+        code = "import sys, mlmjoint.cli as c; c.build_parser(); print('torch' in sys.modules)"
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+        )
+        assert done.stdout.strip() == "False", done.stderr
+
+    def test_version_is_the_package_s(self, capsys):
+        from importlib.metadata import version
+
+        assert exit_code(["--version"]) == 0
+        assert capsys.readouterr().out.split() == ["mlmjoint", version("mlmjoint")]
+
+    def test_models_lists_the_catalog(self, capsys):
+        assert exit_code(["models", "--json"]) == 0
+        rows = json.loads(capsys.readouterr().out)
+        assert [row["name"] for row in rows] == mlmjoint.available()
+        assert exit_code(["models"]) == 0
+        shown = capsys.readouterr().out
+        for row in rows:
+            assert row["name"] in shown
+
+    def test_a_reader_that_leaves_early_is_no_error(self, tiny_model):
+        command = f'"{sys.executable}" -m mlmjoint.cli pair "{MASKED}" --model "{tiny_model}"'
+        script = f"{command} --top 400 --methods all | head -n 1; exit ${{PIPESTATUS[0]}}"
+        done = subprocess.run(
+            ["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0
+        assert done.stderr == ""
+
+    def test_interrupt_leaves_with_130_and_one_line(self, tmp_path):
+        # A command that sleeps stands for a long run: the handling is the same.
+        code = (
+            "import sys, time, mlmjoint.cli as c\n"
+            "def wait(args):\n    print('waiting', flush=True)\n    time.sleep(60)\n"
+            "c._run_models = wait\n"
+            "sys.exit(c.main(['models']))"
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout.readline().strip() == "waiting"
+        time.sleep(0.1)
+        os.kill(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 130
+        assert errors.splitlines() == ["mlmjoint: interrupted"]

@@ -1,0 +1,56 @@
+"""The README keeps its word: its example runs, its commands and targets exist."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.M | re.S)
+
+
+def test_python_example_is_ten_lines_and_runs(capsys):
+    (example,) = blocks("python")
+    assert len([line for line in example.splitlines() if line.strip()]) <= 10
+    names = {}
+    exec(compile(example, "README.md", "exec"), names)
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed[:-1]] == ["mlm", "mrf", "hcb", "ag"]
+    ag, mrf = map(float, printed[-1].split())
+    assert 0 < ag < mrf
+
+
+def test_commands_parse():
+    from mlmjoint.cli import build_parser
+
+    commands = [line for block in blocks("bash") for line in block.splitlines()]
+    ours = [shlex.split(line, comments=True) for line in commands if line.startswith("mlmjoint")]
+    assert ours
+    for words in ours:
+        args = build_parser(words[1]).parse_args(words[1:])
+        assert args.command == words[1]
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"`?make ([a-z]+)", README))))
+def test_make_targets_exist(target):
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert re.search(rf"^{target}:", makefile, re.M), f"README names `make {target}`"
+
+
+def test_help_lists_every_documented_target():
+    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"^([a-z-]+):.*## ", makefile, re.M):
+        assert re.search(rf"^  make {target} +\S", done.stdout, re.M)
+
+
+def test_files_named_exist():
+    links = re.findall(r"\]\(([^)#:]+)\)", README) + re.findall(r'src="([^":]+)"', README)
+    missing = [link for link in links if not (ROOT / link).exists()]
+    assert not missing
