@@ -18,7 +18,7 @@ import torch
 from . import checkpoints, wheels
 from .device import pick_device, pick_dtype
 from .errors import InputError
-from .pairs import Pair, make_pair
+from .pairs import Pair, make_pair, special_ids
 
 SHIPPED = Path(__file__).parent / "data" / "models"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -43,9 +43,7 @@ class MLM:
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        """Tokens that are not text. An unknown word is text, and a mask stands for some."""
-        text = {self.tokenizer.mask_token_id, self.tokenizer.unk_token_id}
-        return frozenset(self.tokenizer.all_special_ids) - text
+        return special_ids(self.tokenizer)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -32,6 +32,12 @@ class Pair:
         return self.positions[1] - self.positions[0]
 
 
+def special_ids(tokenizer) -> frozenset[int]:
+    """Tokens that are not text. An unknown word is text, and a mask stands for some."""
+    text = {tokenizer.mask_token_id, tokenizer.unk_token_id}
+    return frozenset(tokenizer.all_special_ids) - text
+
+
 def make_pair(
     input_ids: Sequence[int],
     special: Sequence[bool],

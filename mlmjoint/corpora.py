@@ -1,0 +1,229 @@
+"""Sentences to study: the paper's corpora, a user's own files, and those shipped here."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .errors import InputError
+from .pairs import special_ids
+
+SHIPPED = Path(__file__).parent / "data" / "corpora"
+TOY_SENTENCES = 200
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence and its id, a hash of its text; the k-th repetition of a text adds ``#k``."""
+
+    text: str
+    id: str
+    row: str = ""  # where it stands in its source
+    tree: Any = field(default=None, compare=False, repr=False)  # the toy grammar's derivation
+
+
+@dataclass(frozen=True)
+class Corpus(Sequence):
+    """Sentences in a fixed order, with what a manifest must say about them."""
+
+    spec: str
+    sentences: tuple[Sentence, ...]
+    source: str
+    counts: dict[str, int]  # what was left out: empty rows, repeated sentences
+
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+    def __getitem__(self, index):
+        return self.sentences[index]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the sentences in order: equal for equal text, wherever it was read from."""
+        digest = hashlib.sha256()
+        for sentence in self.sentences:
+            digest.update(sentence.text.encode() + b"\n")
+        return digest.hexdigest()
+
+
+def corpus(spec: str, n: int | None = None, seed: int = 0) -> Corpus:
+    """The sentences a specification names.
+
+    ``captions``, ``reactions``, ``antibodies`` (heavy chains) and ``antibodies-light`` are shipped;
+    ``toy`` samples the toy grammar with ``seed``; ``text:FILE`` and ``jsonl:FILE:FIELD`` are a
+    user's own; ``snli-dev`` and ``xsum-validation`` are official splits. Of these, ``n`` sentences
+    are chosen by a hash of (seed, sentence), so that a larger n only adds to a smaller one;
+    without n all come, in their own order, and repeated sentences come once.
+
+    ``snli`` and ``xsum`` follow the published protocol, whose order is fixed: the first n
+    sentences (1000 by default) whatever the seed. These four read the hub at a pinned revision;
+    ``snli:FOLDER`` (or the environment variables MLMJOINT_SNLI, MLMJOINT_XSUM) reads a folder.
+
+    >>> sentences = corpus("captions", n=3)
+    >>> len(sentences), sentences[0].id == corpus("captions", n=9)[0].id
+    (3, True)
+    """
+    if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
+        raise InputError(f"n is {n!r}; give a whole number of sentences, 1 or more")
+    kind, _, rest = spec.partition(":")
+    protocol = kind in ("snli", "xsum")
+    if kind == "text" and rest:
+        source, rows = rest, _text_rows(Path(rest).expanduser())
+    elif kind == "jsonl" and ":" in rest:
+        file, _, name = rest.rpartition(":")
+        source, rows = f"{file} field {name}", _jsonl_rows(Path(file).expanduser(), name)
+    elif kind in ("snli", "xsum", "snli-dev", "xsum-validation"):
+        from . import hubdata
+
+        n = 1000 if protocol and n is None else n
+        source, rows = hubdata.rows(kind, rest or None)
+    elif spec == "toy":
+        source, rows = f"mlmjoint.toyworld seed {seed}", _toy_rows(n or TOY_SENTENCES, seed)
+    elif spec in _SHIPPED_ROWS:
+        source, rows = "shipped", _SHIPPED_ROWS[spec]()
+    else:
+        raise InputError(_unknown(spec))
+
+    in_order = protocol or spec == "toy"
+    sentences, counts = _collect(rows, keep_repeats=in_order, limit=n if in_order else None)
+    if not sentences:
+        raise InputError(f"{spec} holds no sentences; give one per line or row")
+    if n is not None and not in_order:
+        sentences = sorted(sentences, key=lambda s: _hash(f"{seed}\x1f{s.id}"))[:n]
+    return Corpus(spec, tuple(sentences), source, counts)
+
+
+def names() -> list[str]:
+    """Every specification that :func:`corpus` understands, as a user would write it."""
+    return [*_SHIPPED_ROWS, "toy", *_HUB_NAMES, "text:FILE", "jsonl:FILE:FIELD"]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A sentence as token ids, special tokens included, and which of them are special."""
+
+    sentence: Sentence
+    input_ids: list[int]
+    special: list[bool]
+
+
+def encode(
+    sentences: Iterable[Sentence],
+    tokenizer,
+    max_length: int | None = None,
+    min_tokens: int = 2,
+    counts: Counter | None = None,
+) -> Iterator[Encoded]:
+    """Tokenize sentences one by one, skipping what no pair can be drawn from.
+
+    A sentence longer than the tokenizer's (or the model's ``max_length``) limit is truncated the
+    tokenizer's way; one with fewer than ``min_tokens`` text tokens, or with a mask of its own, is
+    skipped. ``counts`` receives how many were ``truncated`` and ``skipped``.
+    """
+    counts = Counter() if counts is None else counts
+    special = special_ids(tokenizer)
+    limit = min(tokenizer.model_max_length, max_length or tokenizer.model_max_length)
+    for sentence in sentences:
+        ids = tokenizer(sentence.text, truncation=False, verbose=False)["input_ids"]
+        truncated = len(ids) > limit
+        if truncated:
+            ids = tokenizer(sentence.text, truncation=True, max_length=limit)["input_ids"]
+        flags = [token in special for token in ids]
+        if flags.count(False) < min_tokens or tokenizer.mask_token_id in ids:
+            counts["skipped"] += 1
+            continue
+        counts["truncated"] += truncated
+        yield Encoded(sentence, list(ids), flags)
+
+
+def _collect(rows, keep_repeats: bool, limit: int | None) -> tuple[list[Sentence], dict]:
+    sentences, seen = [], Counter()
+    counts = {"empty": 0, "repeated": 0}
+    for row, text, tree in rows:
+        text = " ".join(text.split())
+        if not text:
+            counts["empty"] += 1
+            continue
+        key = _hash(text)[:16]
+        seen[key] += 1
+        if seen[key] > 1 and not keep_repeats:
+            counts["repeated"] += 1
+            continue
+        name = key if seen[key] == 1 else f"{key}#{seen[key]}"
+        sentences.append(Sentence(text, name, row, tree))
+        if limit is not None and len(sentences) == limit:
+            break
+    return sentences, counts
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _text_rows(path: Path):
+    for number, line in enumerate(_lines(path), 1):
+        yield f"line {number}", line, None
+
+
+def _jsonl_rows(path: Path, name: str):
+    for number, line in enumerate(_lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InputError(
+                f"line {number} of {path} is not JSON ({error.msg}); mend it"
+            ) from None
+        if not isinstance(record, dict) or not isinstance(record.get(name), str):
+            held = ", ".join(map(str, record)) if isinstance(record, dict) else "no fields"
+            raise InputError(
+                f"line {number} of {path} has no text in field {name!r} (it has {held}); "
+                "write jsonl:FILE:FIELD with a field of every line"
+            )
+        yield f"line {number}", record[name], None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise InputError(f"cannot read {path} ({error.strerror}); give an existing file") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8 text; convert it first") from None
+
+
+def _toy_rows(n: int, seed: int):
+    from .toyworld import ToyWorld
+
+    for number, sentence in enumerate(ToyWorld().sample(n, seed)):
+        yield f"sample {number}", sentence.text, sentence.tree
+
+
+def _antibody_rows(chain: str):
+    with open(SHIPPED / "antibodies.tsv", encoding="utf-8", newline="") as file:
+        for record in csv.DictReader(file, delimiter="\t"):
+            yield record["name"], record[chain], None
+
+
+_SHIPPED_ROWS = {
+    "captions": lambda: _text_rows(SHIPPED / "captions.txt"),
+    "reactions": lambda: _text_rows(SHIPPED / "reactions.txt"),
+    "antibodies": lambda: _antibody_rows("heavy"),
+    "antibodies-light": lambda: _antibody_rows("light"),
+}
+_HUB_NAMES = ("snli", "xsum", "snli-dev", "xsum-validation")
+
+
+def _unknown(spec: str) -> str:
+    close = difflib.get_close_matches(spec, names(), n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"unknown corpus {spec!r}; {hint}choose one of {', '.join(names())}"
