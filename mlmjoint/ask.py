@@ -104,11 +104,12 @@ def likely_tokens(mlm: MLM, pair: Pair, k: int) -> tuple[torch.Tensor, torch.Ten
 
 def print_answer(answer: Answer, top: int) -> None:
     """The likeliest pairs, one column for each construction, as many side by side as fit."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
+    from .terminal import Console
+
+    console = Console()
     a, b = answer.pair.positions
     words = answer.context()
     sentence = Text.assemble(
@@ -125,10 +126,10 @@ def print_answer(answer: Answer, top: int) -> None:
     gold = answer.gold()
     columns = {}
     for method, q in answer.joints.items():
-        cells = [(_words(x, y), f"{100 * p:.2f} %") for x, y, p in q.top(top)]
+        cells = [(_words(x, y), _percent(p)) for x, y, p in q.top(top)]
         if gold is not None:
             p = answer.gold_probability(method)
-            cells.append((_words(*gold), "outside" if p is None else f"{100 * p:.2f} %"))
+            cells.append((_words(*gold), "outside" if p is None else _percent(p)))
         columns[method] = cells
     for group in _fitting(columns, console.width):
         table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
@@ -155,6 +156,10 @@ def _solution(q) -> dict:
         for name in ("residual", "objective", "iterations")
         if hasattr(q, name)
     }
+
+
+def _percent(p: float) -> str:
+    return f"{100 * p:.2f} %" if p >= 5e-5 else f"{100 * p:.0e} %"
 
 
 def _words(a: Any, b: Any) -> str:

@@ -239,8 +239,9 @@ def _run_models(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(rows, indent=2))
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from .terminal import Console
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for heading, side in (("name", "left"), ("V", "right"), ("size", "right"), ("here", "left")):
@@ -258,7 +259,7 @@ def _run_models(args: argparse.Namespace) -> None:
             row.get("data", ""),
             row["source"],
         )
-    console = Console(highlight=False)
+    console = Console()
     console.print(table)
     console.print("\nA folder or a hub id works in place of a name.", style="dim")
 

@@ -132,8 +132,8 @@ def draw_joints(joints: Mapping[str, Any], tables, size: int = 16, title: str | 
     highest = max(float(c.max()) for c in cells.values())
     norm = LogNorm(vmin=highest * 1e-4, vmax=highest, clip=True)
 
-    across = min(len(cells), 3)
-    down = -(-len(cells) // across)
+    down = -(-len(cells) // (3 if len(cells) <= 6 else 5))
+    across = -(-len(cells) // down)
     with house_style():
         figure = Figure(
             figsize=(
