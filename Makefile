@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book html test lint clean
+.PHONY: help setup book html test lint bench bench-report clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -41,6 +41,14 @@ test: lint ## lint, then all tests (notebooks and the built book among them)
 lint: $(STAMP) ## ruff: rules and formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+bench: $(STAMP) ## measure speed and memory against the published procedure, and write the tables
+	set -e; for file in benchmarks/bench_*.py; do \
+	    $(BIN)/python -m benchmarks.$$(basename $$file .py); done
+	$(MAKE) bench-report
+
+bench-report: $(STAMP) ## write the stored measurements into README and book
+	$(BIN)/python -m benchmarks.report
 
 clean: ## remove the built book and caches (.venv and results stay)
 	rm -rf _build build dist .pytest_cache .ruff_cache .hypothesis

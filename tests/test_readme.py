@@ -1,5 +1,6 @@
 """The README keeps its word: its example runs, its commands and targets exist."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -54,3 +55,28 @@ def test_files_named_exist():
     links = re.findall(r"\]\(([^)#:]+)\)", README) + re.findall(r'src="([^":]+)"', README)
     missing = [link for link in links if not (ROOT / link).exists()]
     assert not missing
+
+
+class TestBenchTable:
+    def test_is_what_the_results_say(self):
+        from benchmarks.report import inject, table
+
+        assert inject(README, table()) == README, "stale: run `make bench-report`"
+
+    def test_is_written_between_the_markers(self, tmp_path):
+        from benchmarks.report import BEGIN, END, inject, table
+
+        row = {"work": "a|b", "one_thread": "15.2x", "two_threads": "9x", "bar": ">= 15x"}
+        report = {"machine": "a machine", "rows": [row]}
+        (tmp_path / "one.json").write_text(json.dumps(report))
+        page = inject(f"before\n{BEGIN}\nold\n{END}\nafter\n", table(tmp_path))
+        assert "old" not in page
+        assert "| a\\|b | 15.2x | 9x | >= 15x |" in page
+        assert page.startswith("before\n") and page.endswith("\nafter\n")
+        assert inject(page, table(tmp_path)) == page
+
+    def test_a_page_without_markers_is_refused(self):
+        from benchmarks.report import inject
+
+        with pytest.raises(ValueError, match="bench:begin"):
+            inject("no markers here", "x")
