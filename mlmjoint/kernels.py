@@ -1,0 +1,287 @@
+"""Streaming passes over the two tables on a CPU: numba loops over row blocks that stay in cache.
+
+Every function walks rows ``start..stop`` once and adds to the accumulators it is given, so that
+threads share no state. Tables hold logs, float32 or float64; arithmetic is done in the type of the
+vectors (float32 vectors keep the loops in single precision, float64 vectors force double). Sums are
+float32 only within a block of a few thousand cells, float64 beyond. ``blocks.py`` has the same
+passes in plain torch; the tests hold the two against each other.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from .simd import FAST, exp, jsd_cell, log
+
+JIT = {"fastmath": FAST, "error_model": "numpy", "nogil": True, "cache": True}
+
+ROWS = 32  # rows accumulated in the arithmetic type before they are added to float64 sums
+COLS = 2048  # columns per block of the Arnold-Gokhale passes: three vectors stay in the L1 cache
+CHUNK = 1024  # columns per block of the metric passes: two buffers per joint stay there
+
+PRODUCT, MIXTURE, AG = 0, 1, 2  # families of cells, see cells.py
+
+
+# ------------------------------------------------------------------ Arnold-Gokhale passes
+
+
+@njit(**JIT)
+def sum_tables(log_a, log_b, q, one, rows_q, rows_b, cols_q, cols_a, start, stop):
+    """Row sums of Q and p(b|a), column sums of Q and p(a|b); writes Q into ``q`` if it has rows."""
+    n, kind, keep = log_a.shape[1], type(one), q.shape[0] > 0
+    buffer = np.empty(COLS, q.dtype)
+    block_q, block_a = np.empty(COLS, q.dtype), np.empty(COLS, q.dtype)
+    for top in range(start, stop, ROWS):
+        for left in range(0, n, COLS):
+            m = min(COLS, n - left)
+            block_q[:] = 0
+            block_a[:] = 0
+            for i in range(top, min(top + ROWS, stop)):
+                row_a, row_b = log_a[i, left : left + m], log_b[i, left : left + m]
+                sum_a, sum_b = kind(0), kind(0)
+                for c in range(m):
+                    a, b = exp(kind(row_a[c])), exp(kind(row_b[c]))
+                    buffer[c] = a + b
+                    sum_a += a
+                    sum_b += b
+                    block_q[c] += a + b
+                    block_a[c] += a
+                rows_q[i] += sum_a + sum_b
+                rows_b[i] += sum_b
+                if keep:
+                    q[i, left : left + m] = buffer[:m]
+            cols_q[left : left + m] += block_q[:m]
+            cols_a[left : left + m] += block_a[:m]
+
+
+def _make_balance(cached):
+    @njit(**JIT)
+    def balance(first, second, alpha, beta, rows_s, rows_h, cols_s, cols_h, start, stop):
+        n, kind = first.shape[1], type(alpha[0])
+        block_s, block_h = np.empty(COLS, alpha.dtype), np.empty(COLS, alpha.dtype)
+        for top in range(start, stop, ROWS):
+            for left in range(0, n, COLS):
+                m = min(COLS, n - left)
+                block_s[:] = 0
+                block_h[:] = 0
+                col = beta[left : left + m]
+                for i in range(top, min(top + ROWS, stop)):
+                    row_a, row_b = first[i, left : left + m], second[i, left : left + m]
+                    x = alpha[i]
+                    sum_s, sum_h = kind(0), kind(0)
+                    for c in range(m):
+                        q = kind(row_a[c]) if cached else exp(kind(row_a[c])) + exp(kind(row_b[c]))
+                        r = kind(1) / (x + col[c])
+                        s, t = q * (x * r), q * (col[c] * r)
+                        h = s * (col[c] * r)
+                        sum_s += s
+                        sum_h += h
+                        block_s[c] += t
+                        block_h[c] += h
+                    rows_s[i] += sum_s
+                    rows_h[i] += sum_h
+                cols_s[left : left + m] += block_s[:m]
+                cols_h[left : left + m] += block_h[:m]
+
+    return balance
+
+
+def _make_laplacian(cached):
+    @njit(**JIT)
+    def laplacian(first, second, alpha, beta, dx, dy, rows, cols, start, stop):
+        n, kind = first.shape[1], type(alpha[0])
+        block = np.empty(COLS, alpha.dtype)
+        for top in range(start, stop, ROWS):
+            for left in range(0, n, COLS):
+                m = min(COLS, n - left)
+                block[:] = 0
+                col, step = beta[left : left + m], dy[left : left + m]
+                for i in range(top, min(top + ROWS, stop)):
+                    row_a, row_b = first[i, left : left + m], second[i, left : left + m]
+                    x, d = alpha[i], dx[i]
+                    total = kind(0)
+                    for c in range(m):
+                        q = kind(row_a[c]) if cached else exp(kind(row_a[c])) + exp(kind(row_b[c]))
+                        r = kind(1) / (x + col[c])
+                        w = q * (x * r) * (col[c] * r) * (d - step[c])
+                        total += w
+                        block[c] += w
+                    rows[i] += total
+                cols[left : left + m] += block[:m]
+
+    return laplacian
+
+
+# With σ = α/(α+β): Σ_j Qσ and Σ_j Qσ(1−σ) by row, Σ_i Q(1−σ) and Σ_i Qσ(1−σ) by column, either from
+# the two log tables or from a Q at hand (half the memory traffic and no exponentials).
+balance, balance_q = _make_balance(False), _make_balance(True)
+
+# Row and column sums of W_ij (dx_i − dy_j), W = Qσ(1−σ): the Hessian in log strengths.
+laplacian, laplacian_q = _make_laplacian(False), _make_laplacian(True)
+
+
+@njit(**JIT)
+def dual_entropy(log_a, log_b, alpha, beta, dx, dy, out, start, stop):
+    """Entropy of r = Q(1−σ) − W(dx−dy) and s = Q − r, less the tables'; out[1] counts negatives."""
+    n = log_a.shape[1]
+    for i in range(start, stop):
+        total = 0.0
+        for j in range(n):
+            a, b = math.exp(log_a[i, j]), math.exp(log_b[i, j])
+            q = a + b
+            if q > 0.0:
+                sigma = alpha[i] / (alpha[i] + beta[j])
+                tau = beta[j] / (alpha[i] + beta[j])
+                step = dx[i] - dy[j]
+                r = q * tau * (1.0 - sigma * step)
+                s = q * sigma * (1.0 + tau * step)
+                if r < 0.0 or s < 0.0:
+                    out[1] += 1.0
+                    continue
+                # Pair each term with the table's own so that the difference keeps its digits.
+                total += (a * log_a[i, j] if a > 0.0 else 0.0) - (r * math.log(r) if r > 0 else 0.0)
+                total += (b * log_b[i, j] if b > 0.0 else 0.0) - (s * math.log(s) if s > 0 else 0.0)
+        out[0] += total
+
+
+@njit(**JIT)
+def gibbs(log_a, log_b, m_b, rows, cols, start, stop):
+    """One sweep: m_A = P_a m_B row by row, then its push P_bᵀ m_A added up by column."""
+    n, kind = log_a.shape[1], type(m_b[0])
+    block = np.empty(n, m_b.dtype)
+    for top in range(start, stop, ROWS):
+        block[:] = 0
+        for i in range(top, min(top + ROWS, stop)):
+            for left in range(0, n, COLS):
+                row, weights = log_a[i, left : left + COLS], m_b[left : left + COLS]
+                part = kind(0)
+                for c in range(row.shape[0]):
+                    part += exp(kind(row[c])) * weights[c]
+                rows[i] += part
+            row, weight = log_b[i], kind(rows[i])
+            for c in range(n):
+                block[c] += exp(kind(row[c])) * weight
+        cols += block
+
+
+# ------------------------------------------------------------------ many joints at once
+
+
+@njit(**JIT)
+def _cells(family, ca, cb, row, col, shift, a, b, exp_a, exp_b, log_out, out):
+    """log μ and e^shift · μ over one stretch of a row for one joint."""
+    m = col.shape[0]
+    if family == PRODUCT:
+        for c in range(m):
+            log_out[c] = ca * a[c] + cb * b[c] + (row + col[c])
+        for c in range(m):
+            out[c] = exp(log_out[c] + shift)
+    elif family == MIXTURE:
+        for c in range(m):
+            out[c] = exp(a[c] + (col[c] + shift)) + exp(b[c] + (row + shift))
+        for c in range(m):
+            log_out[c] = log(out[c]) - shift
+    else:  # AG: row and col are the linear strengths, already scaled by e^-shift
+        for c in range(m):
+            out[c] = (exp_a[c] + exp_b[c]) / (row + col[c])
+        for c in range(m):
+            log_out[c] = log(out[c]) - shift
+
+
+@njit(**JIT)
+def _load(row_a, row_b, floor, a, b, exp_a, exp_b):
+    """One stretch of a row: logs with -inf raised to ``floor``, and their exponentials."""
+    kind = type(floor)
+    for c in range(row_a.shape[0]):
+        x, y = kind(row_a[c]), kind(row_b[c])
+        e, f = exp(x), exp(y)
+        exp_a[c] = e if x > floor else kind(0)
+        exp_b[c] = f if y > floor else kind(0)
+        a[c] = x if x > floor else floor
+        b[c] = y if y > floor else floor
+
+
+@njit(**JIT)
+def marginals(
+    log_a, log_b, family, ca, cb, row, col, shift, floor, rows, cols, ratio_r, ratio_c, start, stop
+):
+    """Sums of e^shift · μ_k by row and column, and of log p(a|b) − log p(b|a) likewise."""
+    k_max, n = family.shape[0], log_a.shape[1]
+    kind, dtype = type(floor), row.dtype
+    a, b = np.empty(CHUNK, dtype), np.empty(CHUNK, dtype)
+    exp_a, exp_b = np.empty(CHUNK, dtype), np.empty(CHUNK, dtype)
+    log_out, out = np.empty(CHUNK, dtype), np.empty(CHUNK, dtype)
+    block_ratio = np.empty(CHUNK, dtype)
+    block = np.empty((k_max, CHUNK), dtype)
+    for top in range(start, stop, ROWS):
+        for left in range(0, n, CHUNK):
+            m = min(CHUNK, n - left)
+            block[:] = 0
+            block_ratio[:] = 0
+            for i in range(top, min(top + ROWS, stop)):
+                _load(
+                    log_a[i, left : left + m], log_b[i, left : left + m], floor, a, b, exp_a, exp_b
+                )
+                total = kind(0)
+                for c in range(m):
+                    total += a[c] - b[c]
+                    block_ratio[c] += a[c] - b[c]
+                ratio_r[i] += total
+                for k in range(k_max):
+                    _cells(family[k], ca[k], cb[k], row[k, i], col[k, left : left + m], shift,
+                           a, b, exp_a, exp_b, log_out, out)  # fmt: skip
+                    part, target = kind(0), block[k]
+                    for c in range(m):
+                        part += out[c]
+                        target[c] += out[c]
+                    rows[k, i] += part
+            cols[:, left : left + m] += block[:, :m]
+            ratio_c[left : left + m] += block_ratio[:m]
+
+
+@njit(**JIT)
+def totals(
+    log_a, log_b, family, ca, cb, row, col, shift, floor, log_row, log_col, ratio_r, ratio_c,
+    kl, jsd, incompatibility, start, stop,
+):  # fmt: skip
+    """Σ p log(p / μ_k(·|·)) over all cells and both directions; Σ JSD cells; Σ of squared ratios.
+
+    ``log_row[k]``, ``log_col[k]`` are the log marginals of joint k; ``ratio_r`` and ``ratio_c`` the
+    row means and the centred column means of log p(a|b) − log p(b|a).
+    """
+    k_max, n = family.shape[0], log_a.shape[1]
+    kind, dtype = type(floor), row.dtype
+    a, b = np.empty(CHUNK, dtype), np.empty(CHUNK, dtype)
+    exp_a, exp_b = np.empty(CHUNK, dtype), np.empty(CHUNK, dtype)
+    log_out, out = np.empty((k_max, CHUNK), dtype), np.empty((k_max, CHUNK), dtype)
+    for i in range(start, stop):
+        for left in range(0, n, CHUNK):
+            m = min(CHUNK, n - left)
+            row_a, row_b = log_a[i, left : left + m], log_b[i, left : left + m]
+            _load(row_a, row_b, floor, a, b, exp_a, exp_b)
+            part, centre = kind(0), ratio_r[i]
+            middle = ratio_c[left : left + m]
+            for c in range(m):
+                d = a[c] - b[c] - (centre + middle[c])
+                part += d * d
+            incompatibility[0] += part
+            for k in range(k_max):
+                _cells(family[k], ca[k], cb[k], row[k, i], col[k, left : left + m], shift,
+                       a, b, exp_a, exp_b, log_out[k], out[k])  # fmt: skip
+                part, base = kind(0), log_row[k, i]
+                logs, mass = log_out[k], log_col[k, left : left + m]
+                for c in range(m):
+                    part += exp_a[c] * ((a[c] - logs[c]) + mass[c])
+                    part += exp_b[c] * ((b[c] - logs[c]) + base)
+                kl[k] += part
+            for k in range(k_max):
+                p, log_p = out[k], log_out[k]
+                for l in range(k):
+                    q, log_q = out[l], log_out[l]
+                    part = kind(0)
+                    for c in range(m):
+                        part += jsd_cell(p[c], q[c], log_p[c], log_q[c])
+                    jsd[k, l] += part
