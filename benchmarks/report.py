@@ -22,7 +22,7 @@ COLUMNS = {"work": "work", "one_thread": "one thread", "two_threads": "two threa
 
 
 def table(results: Path = RESULTS) -> str:
-    """A Markdown table of all rows, in the order of file names; empty where nothing was measured."""
+    """A Markdown table of all rows, in the order of file names; empty if nothing was measured."""
     files = [
         json.loads(path.read_text(encoding="utf-8")) for path in sorted(results.glob("*.json"))
     ]
