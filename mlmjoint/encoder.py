@@ -1,0 +1,149 @@
+"""Hidden states at a masked position for many one-token substitutions, sharing what they share.
+
+All sequences of one table differ in a single token, written at position s; only the hidden state
+at position m is wanted. So in a post-layer-norm encoder with absolute positions:
+
+* first layer: queries, keys and values of the other tokens are computed once. The new key takes
+  the share w = sigmoid(q·k_new/√d - logsumexp of the fixed scores) of each query's attention, and
+  the output projection is linear, so the attention output is a blend of two precomputed vectors
+  per head and only the feed-forward runs at every position;
+* middle layers: in full, in batches that stay in cache;
+* last layer: query, output and feed-forward at m only, with the key and value projections moved
+  to the query's side (the key bias shifts all scores alike and drops out of the softmax).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from .architectures import Layer, Stack
+from .vector_math import add_norm, bias_gelu, fold_norm
+
+Tensor = torch.Tensor
+
+
+class Substitutions:
+    """One sentence with position ``substituted`` open and position ``masked`` read out."""
+
+    def __init__(self, stack: Stack, input_ids: Tensor, substituted: int, masked: int):
+        self.stack, self.s, self.m = stack, substituted, masked
+        self.positions = stack.position_ids(input_ids)  # (T,)
+        first = stack.layers[0]
+        self.kernels = first.w1.device.type == "cpu" and first.w1.dtype == torch.float32
+        self._prepare_first_layer(stack.embed(input_ids, self.positions))
+
+    def hidden(self, tokens: Tensor) -> Tensor:
+        """Final hidden states at the masked position, token by token: (n,) -> (n, H)."""
+        layers = self.stack.layers
+        x = self._first_attention(tokens)  # (n, T, H), or (n, 1, H) if there is one layer
+        x = self._feed_forward(layers[0], x)
+        for layer in layers[1:-1]:
+            x = self._feed_forward(layer, self._attention(layer, x))
+        if len(layers) > 1:
+            x = self._feed_forward(layers[-1], self._last_attention(layers[-1], x))
+        return x[:, 0]
+
+    def _prepare_first_layer(self, x: Tensor) -> None:
+        """Everything of the first attention that no substitution changes."""
+        layer, heads = self.stack.layers[0], self.stack.heads
+        length, width = x.shape
+        # A lone layer is needed at the masked position only.
+        self.kept = list(range(length)) if len(self.stack.layers) > 1 else [self.m]
+        others = [t for t in range(length) if t != self.s]
+        qkv = torch.addmm(layer.b_qkv, x, layer.w_qkv).view(length, 3, heads, -1)
+        q, k, v = qkv.unbind(1)  # (T, heads, d)
+        self.scale = q.shape[-1] ** -0.5
+        self.q = q[self.kept] * self.scale  # (kept, heads, d)
+        self.k, self.v = k[others], v[others]  # (T - 1, heads, d)
+        scores = torch.einsum("thd,uhd->thu", self.q, self.k)
+        self.log_norm = scores.float().logsumexp(-1).to(x.dtype)  # (kept, heads)
+        context = torch.einsum("thu,uhd->thd", scores.softmax(-1), self.v)
+        self.w_o = layer.w_o.reshape(heads, -1, width)  # (heads, d, H)
+        self.old = torch.einsum("thd,hdk->thk", context, self.w_o).contiguous()  # (kept, heads, H)
+        self.base = self.old.sum(1) + layer.b_o + x[self.kept]  # (kept, H)
+
+    def _first_attention(self, tokens: Tensor) -> Tensor:
+        layer, heads = self.stack.layers[0], self.stack.heads
+        x_new = self.stack.embed(tokens, self.positions[self.s].expand(len(tokens)))  # (n, H)
+        n, width = x_new.shape
+        qkv = torch.addmm(layer.b_qkv, x_new, layer.w_qkv).view(n, 3, heads, -1)
+        q_new, k_new, v_new = qkv.unbind(1)  # (n, heads, d)
+        v_out = torch.bmm(v_new.transpose(0, 1), self.w_o).transpose(0, 1).contiguous()
+        scores = torch.bmm(k_new.transpose(0, 1), self.q.permute(1, 2, 0))  # (heads, n, kept)
+        weights = torch.sigmoid(scores.permute(1, 2, 0) - self.log_norm)  # (n, kept, heads)
+        out = x_new.new_empty(n, len(self.kept), width)
+        if self.kernels:
+            norm = layer.norm1
+            arrays = (weights.contiguous(), v_out, self.old, self.base, norm.weight, norm.bias)
+            skip = self.s if len(self.kept) > 1 else -1
+            fold_norm(out.numpy(), skip, *map(_array, arrays), norm.eps)
+        else:
+            torch.baddbmm(self.base.expand(n, -1, -1), weights, v_out, out=out)
+            out -= torch.bmm(weights.transpose(0, 1), self.old).transpose(0, 1)
+            out = layer.norm1(out)
+        if len(self.kept) > 1:
+            out[:, self.s] = self._attention_of_new(layer, x_new, q_new, k_new, v_new)
+        return out
+
+    def _attention_of_new(self, layer: Layer, x_new, q_new, k_new, v_new) -> Tensor:
+        """The substituted token's own attention: over the fixed keys and itself."""
+        n, heads, _ = q_new.shape
+        scores = q_new.new_empty(n, heads, len(self.k) + 1)
+        torch.mul((q_new * k_new).sum(-1), self.scale, out=scores[..., -1])
+        fixed = torch.bmm(q_new.transpose(0, 1), self.k.permute(1, 2, 0))  # (heads, n, T - 1)
+        torch.mul(fixed.transpose(0, 1), self.scale, out=scores[..., :-1])
+        weights = scores.softmax(-1)
+        context = torch.bmm(weights[..., :-1].transpose(0, 1), self.v.transpose(0, 1))
+        context = context.transpose(0, 1) + weights[..., -1:] * v_new  # (n, heads, d)
+        return layer.norm1(torch.addmm(layer.b_o, context.reshape(n, -1), layer.w_o) + x_new)
+
+    def _attention(self, layer: Layer, x: Tensor) -> Tensor:
+        n, length, width = x.shape
+        flat = x.view(-1, width)
+        qkv = torch.addmm(layer.b_qkv, flat, layer.w_qkv)
+        q, k, v = qkv.view(n, length, 3, self.stack.heads, -1).permute(2, 0, 3, 1, 4)
+        context = nn.functional.scaled_dot_product_attention(q, k, v)  # (n, heads, T, d)
+        context = context.transpose(1, 2).reshape(-1, width)
+        return self._add_norm(context @ layer.w_o, layer.b_o, flat, layer.norm1).view(x.shape)
+
+    def _last_attention(self, layer: Layer, x: Tensor) -> Tensor:
+        n, length, width = x.shape
+        heads = self.stack.heads
+        w_q, w_k, w_v = layer.w_qkv.split(width, 1)  # (H, H) each
+        here = x[:, self.m]  # (n, H)
+        q = torch.addmm(layer.b_qkv[:width], here, w_q).view(n, heads, -1).transpose(0, 1)
+        d = q.shape[-1]
+        by_head = w_k.view(width, heads, d).permute(1, 2, 0)  # (heads, d, H)
+        probe = torch.bmm(q * d**-0.5, by_head).transpose(0, 1)  # (n, heads, H)
+        weights = torch.bmm(probe, x.transpose(1, 2)).softmax(-1)  # (n, heads, T)
+        seen = torch.bmm(weights, x).transpose(0, 1)  # (heads, n, H)
+        by_head = w_v.view(width, heads, d).transpose(0, 1)  # (heads, H, d)
+        context = torch.bmm(seen, by_head).transpose(0, 1).reshape(n, width)
+        context += layer.b_qkv[2 * width :]
+        return self._add_norm(context @ layer.w_o, layer.b_o, here, layer.norm1)[:, None]
+
+    def _feed_forward(self, layer: Layer, x: Tensor) -> Tensor:
+        flat = x.view(-1, x.shape[-1])
+        if self.kernels and _is_exact_gelu(layer.act):
+            inner = flat @ layer.w1
+            bias_gelu(_array(inner), _array(layer.b1))
+        else:
+            inner = layer.act(torch.addmm(layer.b1, flat, layer.w1))
+        return self._add_norm(inner @ layer.w2, layer.b2, flat, layer.norm2).view(x.shape)
+
+    def _add_norm(self, y: Tensor, bias: Tensor, residual: Tensor, norm: nn.LayerNorm) -> Tensor:
+        if not self.kernels:
+            return norm(y + bias + residual)
+        arrays = (y, bias, residual.contiguous(), norm.weight, norm.bias)
+        add_norm(*map(_array, arrays), norm.eps)
+        return y
+
+
+def _array(tensor: Tensor):
+    return tensor.detach().numpy()
+
+
+def _is_exact_gelu(act) -> bool:
+    inner = getattr(act, "act", act)
+    return inner is nn.functional.gelu

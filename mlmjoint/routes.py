@@ -1,0 +1,108 @@
+"""Chooses how the hidden states of substituted sequences are computed, and checks the choice.
+
+Three routes give the same numbers: "fast" (encoder.py, known post-layer-norm architectures), "head"
+(the model's own encoder, then its head at the masked position only) and "plain" (the whole model).
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from .architectures import read_stack
+from .encoder import Substitutions
+from .heads import Head, find_head
+
+Tensor = torch.Tensor
+ROUTES = ("fast", "head", "plain")
+
+# The route found to agree with the plain forward, per model; the weights are never cached.
+_verdicts: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
+
+# How far (relative to the largest logit) rounding alone may take two ways of computing a logit.
+_TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.05}
+
+
+class Route:
+    """Hidden states at one position for substitutions at another, and the head that reads them."""
+
+    def __init__(self, model: nn.Module, name: str):
+        self.model, self.name = model, name
+        self.device = next(model.parameters()).device
+        self.head = None if name == "plain" else find_head(model)
+        self.stack = read_stack(model) if name == "fast" else None
+
+    def reader(self, input_ids: Tensor, substituted: int, masked: int) -> Callable:
+        """A function from tokens (n,) to what the head reads at ``masked``: (n, H), or the logits
+        themselves (n, V) on the plain route."""
+        input_ids = input_ids.to(self.device)
+
+        def run_model(tokens: Tensor) -> Tensor:
+            batch = input_ids.repeat(len(tokens), 1)  # (n, T)
+            batch[:, substituted] = tokens
+            return self.read(batch, masked)
+
+        if self.stack is None:
+            return run_model
+        fast = Substitutions(self.stack, input_ids, substituted, masked)
+
+        def run_fast(tokens: Tensor) -> Tensor:
+            hidden = fast.hidden(tokens)
+            if self.stack.padding_id is not None:
+                # Padding shifts the positions of all later tokens: that one runs in full.
+                for row in (tokens == self.stack.padding_id).nonzero()[:, 0].tolist():
+                    hidden[row] = run_model(tokens[row : row + 1])[0]
+            return hidden
+
+        return run_fast
+
+    def read(self, batch: Tensor, position: int) -> Tensor:
+        """The model's own forward over whole sequences (n, T), read at one position."""
+        # Every token is real: an explicit mask keeps [PAD] as a substitute from being guessed away.
+        mask = torch.ones_like(batch)
+        if self.head is None:
+            return self.model(input_ids=batch, attention_mask=mask).logits[:, position]
+        return self.model.base_model(input_ids=batch, attention_mask=mask)[0][:, position]
+
+    def logits(self, features: Tensor, head: Head | None = None) -> Tensor:
+        head = head or self.head
+        return features if head is None else head.logits(features)
+
+
+def choose_route(model: nn.Module, input_ids: Tensor, positions: tuple[int, int]) -> Route:
+    """The fastest route that agrees with the plain forward on two substitutions of this sentence."""
+    if model not in _verdicts:
+        _verdicts[model] = _find_verdict(model, input_ids, positions)
+    return Route(model, _verdicts[model])
+
+
+def _find_verdict(model: nn.Module, input_ids: Tensor, positions: tuple[int, int]) -> str:
+    head = find_head(model)
+    if head is None:
+        return "plain"
+    candidates = ["head"] if read_stack(model) is None else ["fast", "head"]
+    masked, substituted = positions
+    # Two real tokens of the sentence itself: any vocabulary has them.
+    tokens = torch.stack([input_ids[0], input_ids[-1]])
+    plain = Route(model, "plain").reader(input_ids, substituted, masked)
+    tokens = tokens.to(next(model.parameters()).device)
+    expected = plain(tokens).float()
+    if not bool(torch.isfinite(expected).all()):
+        return "plain"  # conditionals() will name the culprit
+    tolerance = _TOLERANCE.get(head.weight.dtype, 0.1) * max(1.0, float(expected.abs().max()))
+    for name in candidates:
+        route = Route(model, name)
+        found = route.logits(route.reader(input_ids, substituted, masked)(tokens)).float()
+        error = float((found - expected).abs().max())
+        if error <= tolerance:
+            return name
+        warnings.warn(
+            f"the {name} route of {type(model).__name__} differs from its forward by {error:.2g}; "
+            "using a slower one",
+            stacklevel=4,
+        )
+    return "plain"
