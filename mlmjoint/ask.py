@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +40,7 @@ class Answer:
     def gold_probability(self, method: str) -> float | None:
         """What a joint gives the tokens that stood there; None if unknown or outside the sets."""
         cell = self.tables.gold_cell
-        return None if cell is None else float(self.joints[method].log_prob(*cell).exp())
+        return None if cell is None else math.exp(self.joints[method].log_prob(*cell))
 
     def as_data(self, top: int) -> dict:
         """Everything the table shows, for ``--json``."""
