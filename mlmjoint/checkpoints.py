@@ -33,8 +33,9 @@ def read_folder(folder: Path, name: str, dtype):
             "choose one that AutoModelForMaskedLM knows, such as bert or roberta"
         )
     files = weight_files(folder, name)
-    for file in files:
-        _check_weights(file)
+    with quiet():
+        for file in files:
+            _check_weights(file)
     tokenizer = _read_tokenizer(folder, name)
     with quiet():
         model, report = _guard(

@@ -1,0 +1,381 @@
+"""Loading: folders, hub ids and known names; what is damaged or foreign is refused by one line."""
+
+import hashlib
+import json
+import os
+import pickle
+import shutil
+
+import pytest
+import torch
+import transformers
+from conftest import SPECIALS, WORDS, save_tiny_model
+from safetensors.torch import load_file, save_file
+
+import mlmjoint
+from mlmjoint import checkpoints, models
+from mlmjoint.errors import InputError
+
+V = len(SPECIALS) + len(WORDS)
+SMALL = {
+    "vocab_size": V,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 24,
+    "pad_token_id": 0,
+}
+
+
+@pytest.fixture
+def folder(tiny_model, tmp_path):
+    """A copy of the tiny model that a test may spoil."""
+    return shutil.copytree(tiny_model, tmp_path / "model")
+
+
+def refuse(folder, message):
+    with pytest.raises(InputError, match=message) as caught:
+        mlmjoint.load(folder, device="cpu")
+    assert "\n" not in str(caught.value)
+
+
+def edit(path, **changes):
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+# What loads
+
+
+def test_a_loaded_model(tiny_model):
+    mlm = mlmjoint.load(tiny_model, device="cpu")
+    assert mlm.name == str(tiny_model)
+    assert mlm.vocab_size == V
+    assert mlm.max_length == 16
+    assert mlm.mask_token_id == mlm.tokenizer.mask_token_id == 4
+    assert mlm.device == torch.device("cpu")
+    assert mlm.revision is None
+    assert not mlm.model.training
+    assert "name=" in repr(mlm) and "BertEmbeddings" not in repr(mlm)
+
+
+def test_loading_is_silent(tiny_model, capfd):
+    transformers.utils.logging.set_verbosity_warning()
+    mlmjoint.load(tiny_model, device="cpu")
+    assert capfd.readouterr() == ("", "")
+    assert transformers.utils.logging.get_verbosity() == transformers.logging.WARNING
+
+
+ARCHITECTURES = {
+    "bert": (transformers.BertConfig, {}, 24),
+    "roberta": (transformers.RobertaConfig, {"pad_token_id": 1}, 22),
+    "xlm-roberta": (transformers.XLMRobertaConfig, {"pad_token_id": 1}, 22),
+    "camembert": (transformers.CamembertConfig, {"pad_token_id": 1}, 22),
+    "distilbert": (transformers.DistilBertConfig, {"dim": 16, "n_heads": 2, "n_layers": 2}, 24),
+    "albert": (transformers.AlbertConfig, {"embedding_size": 8}, 24),
+    "electra": (transformers.ElectraConfig, {"embedding_size": 8}, 24),
+    "mobilebert": (
+        transformers.MobileBertConfig,
+        {"hidden_size": 32, "embedding_size": 16, "intra_bottleneck_size": 16},
+        24,
+    ),
+    "deberta-v2": (transformers.DebertaV2Config, {"relative_attention": True}, 24),
+    "modernbert": (transformers.ModernBertConfig, {}, 24),
+    "esm": (transformers.EsmConfig, {"position_embedding_type": "rotary", "mask_token_id": 4}, 24),
+}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_half_precision_on_disk_is_single_in_memory(name, tiny_model, tmp_path):
+    kind, settings, length = ARCHITECTURES[name]
+    torch.manual_seed(0)
+    saved = transformers.AutoModelForMaskedLM.from_config(kind(**(SMALL | settings))).eval().half()
+    saved.save_pretrained(tmp_path)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(tiny_model / file, tmp_path)
+    mlm = mlmjoint.load(tmp_path, device="cpu")
+    assert mlm.vocab_size == V
+    assert mlm.max_length == length
+    assert {p.dtype for p in mlm.model.parameters()} == {torch.float32}
+    pair = mlm.pair("a man is [MASK] [MASK] the street .")
+    with torch.no_grad():
+        expected = saved.float()(input_ids=pair.input_ids[None]).logits
+        assert torch.allclose(mlm.model(input_ids=pair.input_ids[None]).logits, expected, atol=1e-6)
+        # The stated length is one the positions really allow.
+        mlm.model(input_ids=torch.full((1, length), 7))
+
+
+def test_dtype_and_its_errors(tiny_model):
+    mlm = mlmjoint.load(tiny_model, device="cpu", dtype="float64")
+    assert next(mlm.model.parameters()).dtype == torch.float64
+    with pytest.raises(InputError, match="float8"):
+        mlmjoint.load(tiny_model, device="cpu", dtype="float8")
+    with pytest.raises(InputError, match="abacus"):
+        mlmjoint.load(tiny_model, device="abacus")
+
+
+def test_fingerprint_is_the_hash_of_the_weights(folder):
+    weights = folder / "model.safetensors"
+    mlm = mlmjoint.load(folder, device="cpu")
+    assert mlm.fingerprint == hashlib.sha256(weights.read_bytes()).hexdigest()
+    # Without files (a model built in memory) the state dict speaks for itself.
+    bare = models.MLM(mlm.model, mlm.tokenizer, "bare", mlm.device, mlm.vocab_size, 16)
+    before = bare.fingerprint
+    assert before == models.MLM(mlm.model, mlm.tokenizer, "again", mlm.device, V, 16).fingerprint
+    with torch.no_grad():
+        next(mlm.model.parameters())[0, 0] += 1
+    changed = models.MLM(mlm.model, mlm.tokenizer, "changed", mlm.device, V, 16)
+    assert changed.fingerprint != before
+
+
+def test_sharded_weights(folder):
+    whole = mlmjoint.load(folder, device="cpu")
+    (folder / "model.safetensors").unlink()
+    whole.model.save_pretrained(folder, max_shard_size="5KB")
+    assert len(list(folder.glob("model-*.safetensors"))) > 1
+    parts = mlmjoint.load(folder, device="cpu")
+    for key, value in whole.model.state_dict().items():
+        assert value.equal(parts.model.state_dict()[key])
+    assert len(parts.fingerprint) == 64
+    sorted(folder.glob("model-*.safetensors"))[1].unlink()
+    refuse(folder, "lacks the shard model-00002")
+
+
+def test_bin_weights_load_when_they_hold_weights_only(folder):
+    safe = mlmjoint.load(folder, device="cpu")
+    torch.save(safe.model.state_dict(), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    mlm = mlmjoint.load(folder, device="cpu")
+    for key, value in safe.model.state_dict().items():
+        assert value.equal(mlm.model.state_dict()[key])
+
+
+def test_the_literal_mask_is_understood_whatever_its_spelling(tmp_path):
+    words = [w.replace("[MASK]", "<mask>") for w in [*SPECIALS, *WORDS]]
+    save_tiny_model(tmp_path, vocabulary=words, mask_token="<mask>")
+    mlm = mlmjoint.load(tmp_path, device="cpu")
+    one = mlm.pair("a man is [MASK] [MASK] the street .")
+    other = mlm.pair("a man is <mask> <mask> the street .")
+    assert one.input_ids.equal(other.input_ids)
+    assert one.positions == (4, 5)
+
+
+# What is refused
+
+
+def test_no_config(folder):
+    (folder / "config.json").unlink()
+    refuse(folder, "has no config.json; give a folder written by save_pretrained")
+
+
+def test_config_that_is_no_json(folder):
+    (folder / "config.json").write_text("{")
+    refuse(folder, "the config.json of .* cannot be used")
+
+
+def test_no_tokenizer(folder):
+    (folder / "tokenizer.json").unlink()
+    refuse(folder, "has no tokenizer; save it there with tokenizer.save_pretrained")
+
+
+def test_broken_tokenizer(folder):
+    (folder / "tokenizer.json").write_text("{}")
+    refuse(folder, "the tokenizer of .* does not load")
+
+
+def test_tokenizer_without_a_mask(tmp_path):
+    save_tiny_model(tmp_path, mask_token=None)
+    refuse(tmp_path, "the tokenizer of .* has no mask token; choose a masked language model")
+
+
+def test_no_weights(folder):
+    (folder / "model.safetensors").unlink()
+    refuse(folder, "has neither model.safetensors nor pytorch_model.bin")
+
+
+@pytest.mark.parametrize("keep", [0, 7, 200, -64])
+def test_truncated_safetensors(folder, keep):
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:keep])
+    refuse(folder, "model.safetensors is damaged or no safetensors file .*; download or save it")
+
+
+def test_a_pointer_in_place_of_the_weights(folder):
+    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
+    refuse(folder, "damaged or no safetensors file")
+
+
+class Bomb:
+    def __reduce__(self):
+        return os.mkdir, ("exploded",)
+
+
+def test_a_pickle_with_code_is_never_run(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    state = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save({**state, "bomb": Bomb()}, folder / "pytorch_model.bin")
+    refuse(folder, "pytorch_model.bin is damaged or holds more than weights")
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb()))
+    refuse(folder, "pytorch_model.bin is damaged or holds more than weights")
+    assert not (tmp_path / "exploded").exists()
+
+
+def drop(folder, prefix):
+    weights = folder / "model.safetensors"
+    kept = {k: v for k, v in load_file(weights).items() if not k.startswith(prefix)}
+    save_file(kept, weights, metadata={"format": "pt"})
+
+
+def test_an_encoder_without_its_head_is_refused(folder):
+    drop(folder, "cls.predictions.transform")
+    refuse(folder, r"lacks \d weights of BertForMaskedLM \(cls.predictions.* saved with its MLM")
+
+
+def test_a_missing_layer_is_refused(folder):
+    drop(folder, "bert.encoder.layer.1.output.dense.weight")
+    refuse(folder, r"lacks 1 weights of BertForMaskedLM \(bert.encoder.layer.1.output.dense")
+
+
+def test_a_classifier_is_refused(folder):
+    config = transformers.AutoConfig.from_pretrained(folder)
+    transformers.BertForSequenceClassification(config).save_pretrained(folder)
+    refuse(folder, "lacks .* weights of BertForMaskedLM .* saved with its MLM head")
+
+
+def test_a_discriminator_is_refused(folder):
+    config = transformers.ElectraConfig(**SMALL, embedding_size=8)
+    transformers.ElectraForPreTraining(config).save_pretrained(folder)
+    refuse(folder, r"lacks .* weights of ElectraForMaskedLM \(generator")
+
+
+def test_weights_of_another_shape(folder):
+    edit(folder / "config.json", hidden_size=32)
+    refuse(folder, "the weights of .* do not load .*the checkpoint is damaged, or belongs to anoth")
+
+
+def test_a_causal_model(folder):
+    config = transformers.GPT2Config(vocab_size=V, n_embd=16, n_layer=1, n_head=2)
+    transformers.GPT2LMHeadModel(config).save_pretrained(folder)
+    refuse(folder, "is a gpt2 model, not a masked language model; choose one that AutoModelFor")
+
+
+def test_a_bert_that_decodes(folder):
+    edit(folder / "config.json", is_decoder=True)
+    refuse(folder, "is a bert causal model, not a masked language model")
+
+
+def test_code_that_comes_with_a_model_is_not_run(folder):
+    auto = {"AutoConfig": "mine.MyConfig", "AutoModelForMaskedLM": "mine.MyModel"}
+    edit(folder / "config.json", model_type="mine", auto_map=auto)
+    (folder / "mine.py").write_text("raise SystemExit('code was run')")
+    refuse(folder, "the config.json of .* cannot be used .*only architectures that are part")
+
+
+def test_a_tokenizer_that_belongs_elsewhere(tmp_path):
+    words = [*SPECIALS[:4], *WORDS, *"uvwxyz", "[MASK]"]
+    save_tiny_model(tmp_path, vocabulary=words)
+    refuse(tmp_path, "puts its mask at 25 and the model has 20 embeddings")
+
+
+# Names
+
+
+def test_available_lists_wheels_and_shipped(monkeypatch, folder):
+    assert {"rxnmapper", "sapiens-vh", "sapiens-vl", "antiberty"} <= set(mlmjoint.available())
+    (folder / "card.json").write_text(json.dumps({"licence": "CC0", "data": "nothing"}))
+    monkeypatch.setattr(models, "SHIPPED", folder.parent)
+    assert mlmjoint.available()[0] == "model"
+    mlm = mlmjoint.load("model", device="cpu")
+    assert (mlm.name, mlm.vocab_size) == ("model", V)
+    rows = {row["name"]: row for row in models.catalog()}
+    assert list(rows) == mlmjoint.available()
+    assert rows["model"]["here"] is True
+    assert rows["model"]["vocab_size"] == V
+    assert rows["model"]["licence"] == "CC0"
+    assert rows["model"]["source"] == "shipped"
+    assert rows["model"]["size"] > (folder / "model.safetensors").stat().st_size
+    assert len({frozenset(row) for row in rows.values()}) == 1, "every row has the same columns"
+
+
+def test_unknown_name_suggests_a_known_one():
+    refuse("sapiens-hv", "no model 'sapiens-hv'; did you mean .*sapiens-vh.*known: .*rxnmapper")
+
+
+def test_unknown_name_lists_what_is_known():
+    refuse("bert-huge", "no model 'bert-huge' is known here .*rxnmapper.* the hub is out of reach")
+
+
+def test_hub_id_without_a_network():
+    refuse(
+        "someone/some-bert",
+        "the hub is out of reach and 'someone/some-bert' is not in its cache; .* give that folder",
+    )
+
+
+@pytest.mark.parametrize("name", ["./nowhere", "/no/such/folder", "a b", "", "~/no such"])
+def test_folder_that_is_not_there(name):
+    refuse(name, "no folder .*; give an existing folder, a hub id or one of .*antiberty")
+
+
+def test_a_file_is_not_a_folder(folder):
+    refuse(folder / "config.json", "is a file; give the folder that save_pretrained wrote")
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def hub_cache(tiny_model, tmp_path, monkeypatch):
+    """The hub's own cache layout with one model in it."""
+    import huggingface_hub
+
+    repository = tmp_path / "models--someone--tiny"
+    shutil.copytree(tiny_model, repository / "snapshots" / COMMIT)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(COMMIT)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["someone/tiny", f"someone/tiny@{COMMIT}", "someone/tiny@main"])
+def test_hub_id_from_the_cache_records_its_commit(hub_cache, name):
+    mlm = mlmjoint.load(name, device="cpu")
+    assert mlm.revision == COMMIT
+    assert mlm.name == name
+    assert mlm.vocab_size == V
+
+
+def test_hub_revision_that_is_not_in_the_cache(hub_cache):
+    refuse("someone/tiny@v9", "the hub is out of reach and 'someone/tiny' is not in its cache")
+
+
+def test_hub_download_asks_for_safe_weights_at_the_resolved_commit(tiny_model, monkeypatch):
+    import huggingface_hub
+
+    asked = {}
+
+    class Api:
+        def model_info(self, name, revision, timeout):
+            files = ("config.json", "model.safetensors", "pytorch_model.bin", "onnx/model.onnx")
+            siblings = [type("File", (), {"rfilename": file}) for file in files]
+            return type("Info", (), {"sha": COMMIT, "siblings": siblings})
+
+    def download(name, **options):
+        asked.update(options, name=name)
+        return str(tiny_model)
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    mlm = mlmjoint.load("someone/tiny@v1", device="cpu")
+    assert mlm.revision == COMMIT
+    assert asked["name"] == "someone/tiny"
+    assert asked["revision"] == COMMIT
+    assert "model*.safetensors" in asked["allow_patterns"]
+    assert not any(".bin" in pattern for pattern in asked["allow_patterns"])
+
+
+def test_first_line_is_one_short_line():
+    assert checkpoints.first_line(ValueError("\n  one\ntwo")) == "one"
+    assert checkpoints.first_line(ValueError()) == "ValueError"
+    assert len(checkpoints.first_line(ValueError("x" * 999))) == 160
