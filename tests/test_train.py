@@ -1,0 +1,439 @@
+"""Training: masks, loss, resumption after a kill, determinism, text handling, bad input."""
+
+import argparse
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertConfig, BertForMaskedLM, DataCollatorForLanguageModeling
+
+from mlmjoint import cards, fitting, masking, perplexity, recipes, traintext
+from mlmjoint import train as training
+from mlmjoint.errors import InputError
+
+ROOT = Path(__file__).parents[1]
+NOUNS = ("dog", "cat", "man", "girl", "boy", "horse", "bird", "child")
+VERBS = ("runs", "sleeps", "jumps", "sings", "waits", "plays")
+PLACES = ("park", "street", "house", "garden", "snow")
+SENTENCES = [f"A {n} {v} in the {p}." for p in PLACES for n in NOUNS for v in VERBS]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return recipes.wrap_tokenizer(recipes.learn_wordpiece(SENTENCES, 200), 32)
+
+
+@pytest.fixture
+def tiny(tokenizer):
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=32,
+        tie_word_embeddings=True,
+    )
+    return BertForMaskedLM(config)
+
+
+@pytest.fixture
+def text_file(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(SENTENCES) + "\n")
+    return path
+
+
+def masker(tokenizer, rate=0.15, final=None, decay_from=10, steps=20, batch_size=8, seed=0):
+    made = masking.Masker(tokenizer, mlm_probability=rate)
+    return made.plan(seed, rate, final, decay_from, steps, batch_size)
+
+
+def test_masks_have_berts_frequencies_and_spare_special_tokens(tokenizer):
+    data = masking.Sentences(tokenizer, SENTENCES, 32)
+    collate = masker(tokenizer)
+    content = chosen = masked = kept = 0
+    for draw in range(0, 8 * 1200, 8):
+        features = [data[(draw + k, (draw + 7 * k) % len(data))] for k in range(8)]
+        clean = tokenizer.pad(
+            {"input_ids": [f["input_ids"] for f in features]}, return_tensors="pt"
+        )
+        batch = collate(features)
+        special = torch.isin(clean["input_ids"], torch.tensor(tokenizer.all_special_ids))
+        at = batch["labels"] != -100
+        assert not (at & special).any()
+        assert torch.equal(batch["labels"][at], clean["input_ids"][at])
+        assert torch.equal(batch["input_ids"][~at], clean["input_ids"][~at])
+        content += (~special).sum().item()
+        chosen += at.sum().item()
+        masked += (batch["input_ids"][at] == tokenizer.mask_token_id).sum().item()
+        kept += (batch["input_ids"][at] == clean["input_ids"][at]).sum().item()
+    expected_kept = 0.1 + 0.1 / len(tokenizer)  # a random token may be the same one
+    for share, number, expected in (
+        (chosen / content, content, 0.15),
+        (masked / chosen, chosen, 0.8),
+        (kept / chosen, chosen, expected_kept),
+    ):
+        assert abs(share - expected) < 4 * math.sqrt(expected * (1 - expected) / number)
+
+
+def test_the_masking_rate_follows_its_plan(tokenizer):
+    made = masker(tokenizer, rate=0.3, final=0.1)
+    assert [round(made.rate_at(step), 3) for step in (0, 10, 15, 20)] == [0.3, 0.3, 0.2, 0.1]
+    assert masker(tokenizer, rate=0.3).rate_at(20) == 0.3
+
+
+def test_masks_depend_on_seed_and_draw_alone(tokenizer):
+    data = masking.Sentences(tokenizer, SENTENCES, 32)
+    first = masker(tokenizer, rate=0.5)([data[(8, k)] for k in range(8)])
+    torch.rand(3)
+    collate = masker(tokenizer, rate=0.5)
+    other = collate([data[(16, k)] for k in range(8)])
+    again = collate([data[(8, k)] for k in range(8)])
+    assert torch.equal(first["input_ids"], again["input_ids"])
+    assert not torch.equal(first["labels"], other["labels"])
+    reseeded = masker(tokenizer, rate=0.5, seed=1)([data[(8, k)] for k in range(8)])
+    assert not torch.equal(first["labels"], reseeded["labels"])
+
+
+def test_the_stream_reads_every_sentence_once_an_epoch_in_batches_of_like_length():
+    lengths = [5 + (i * 7) % 20 for i in range(400)]
+    draws = list(masking.Stream(lengths, 8, seed=3, draws=1000))
+    assert [d for d, _ in draws] == list(range(1000))
+    order = [i for _, i in draws]
+    assert sorted(order[:400]) == sorted(order[400:800]) == list(range(400))
+    assert order[:400] != order[400:800]
+    spans = [
+        max(b) - min(b) for b in ([lengths[i] for i in order[k : k + 8]] for k in range(0, 400, 8))
+    ]
+    assert sum(spans) / len(spans) < 2
+    # A shorter or longer run begins with the same draws.
+    assert list(masking.Stream(lengths, 8, seed=3, draws=500)) == draws[:500]
+
+
+def test_the_loss_is_minus_log_p_by_hand(tiny, tokenizer):
+    tiny.eval()
+    ids = tokenizer(["A dog runs in the park.", "A cat sleeps."], padding=True, return_tensors="pt")
+    labels = torch.full_like(ids["input_ids"], -100)
+    places = [(0, 2), (0, 6), (1, 3)]
+    masked = ids["input_ids"].clone()
+    for row, column in places:
+        labels[row, column] = masked[row, column]
+        masked[row, column] = tokenizer.mask_token_id
+    by_hand = 0.0
+    for row, column in places:
+        length = int(ids["attention_mask"][row].sum())
+        with torch.no_grad():  # alone and without padding
+            p = tiny(masked[row : row + 1, :length]).logits[0, column].double().softmax(-1)
+        by_hand -= math.log(p[labels[row, column]].item()) / len(places)
+    inputs = {"input_ids": masked, "labels": labels, "attention_mask": ids["attention_mask"]}
+    assert masking.masked_loss(tiny, **inputs)["loss"].item() == pytest.approx(by_hand, rel=1e-5)
+    assert tiny(**inputs).loss.item() == pytest.approx(by_hand, rel=1e-5)
+
+
+def test_the_gradient_equals_that_of_the_plain_loss(tiny, tokenizer):
+    tiny.eval()
+    torch.manual_seed(1)
+    collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.4)
+    batch = collate([{"input_ids": i} for i in tokenizer(SENTENCES[:6])["input_ids"]])
+    tiny(**batch).loss.backward()
+    plain = {name: p.grad.clone() for name, p in tiny.named_parameters()}
+    tiny.zero_grad()
+    masking.masked_loss(tiny, **batch)["loss"].backward()
+    for name, p in tiny.named_parameters():
+        torch.testing.assert_close(p.grad, plain[name], rtol=1e-4, atol=1e-7)
+
+
+def test_unary_perplexity_equals_one_mask_at_a_time(tiny, tokenizer):
+    sentences = ["A dog runs.", "A girl sings in the garden.", "A zebra waits."]
+    total, number = 0.0, 0
+    tiny.eval()
+    for sentence in sentences:
+        ids = tokenizer(sentence, return_tensors="pt")["input_ids"]
+        for place in range(1, ids.shape[1] - 1):
+            masked = ids.clone()
+            masked[0, place] = tokenizer.mask_token_id
+            with torch.no_grad():
+                log_p = tiny(masked).logits[0, place].double().log_softmax(-1)
+            total -= log_p[ids[0, place]].item()
+            number += 1
+    tiny.train()
+    value, mean, tokens = perplexity.unary_perplexity(
+        tiny, tokenizer, sentences, batch_tokens=20, details=True
+    )
+    assert tiny.training
+    assert tokens == number
+    assert mean == pytest.approx(total / number, rel=1e-5)
+    assert value == pytest.approx(math.exp(total / number), rel=1e-4)
+
+
+COMMAND = """
+import argparse, sys
+from mlmjoint import train
+parser = argparse.ArgumentParser()
+train.add_arguments(parser)
+train.run(parser.parse_args())
+"""
+
+
+def command(data, out, *more):
+    settings = ["--steps", "30", "--save-every", "5", "--batch-size", "8", "--warmup-steps", "3"]
+    options = ["--data", str(data), "--out", str(out), "--device", "cpu", *settings, *more]
+    return [sys.executable, "-c", COMMAND, *options]
+
+
+def environment():
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+
+
+def test_a_killed_run_resumes_to_the_weights_of_an_undisturbed_one(text_file, tmp_path):
+    calm, killed = tmp_path / "calm", tmp_path / "killed"
+    process = subprocess.Popen(
+        command(text_file, killed),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    sign = killed / "checkpoints" / "checkpoint-15" / "clock.json"
+    waited = time.monotonic() + 120
+    while not sign.exists() and process.poll() is None and time.monotonic() < waited:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    said = process.communicate()[0]
+    assert process.returncode == -signal.SIGKILL, said
+    assert not (killed / "model.safetensors").exists()
+    for out in (killed, calm):
+        done = subprocess.run(
+            command(text_file, out), env=environment(), capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+    weights = (calm / "model.safetensors").read_bytes()
+    assert (killed / "model.safetensors").read_bytes() == weights
+    # Quiet in a log: two lines of result, no bars.
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == 2
+    resumed = cards.read_card(killed)["training"]
+    assert resumed["steps"] == 30
+    assert resumed["seconds"] > 0
+
+
+def test_the_seed_decides_the_weights(text_file, tmp_path):
+    made = []
+    for number, seed in enumerate((3, 3, 4)):
+        out = tmp_path / str(number)
+        training.train(
+            [str(text_file)],
+            out,
+            steps=3,
+            batch_size=8,
+            valid_fraction=0.0,
+            device="cpu",
+            seed=seed,
+        )
+        made.append((out / "model.safetensors").read_bytes())
+    assert made[0] == made[1]
+    assert made[0] != made[2]
+
+
+def test_the_card_tells_what_was_done(text_file, tmp_path):
+    out = tmp_path / "model"
+    card = training.train(
+        [str(text_file)],
+        out,
+        sources=["made up"],
+        licences=["CC0"],
+        evaluate=[str(text_file)],
+        valid_fraction=0.1,
+        steps=4,
+        batch_size=8,
+        device="cpu",
+        seed=5,
+    )
+    assert cards.read_card(out) == json.loads(json.dumps(card))
+    assert card["sources"][0]["sha256"] == traintext.sha256(text_file)
+    assert card["split"]["train"] + card["split"]["validation"] == len(SENTENCES)
+    assert card["training"]["seed"] == 5
+    assert card["model"]["sha256"] == traintext.sha256(out / "model.safetensors")
+    told = (out / "README.md").read_text()
+    assert "made up" in told
+    assert f"{card['evaluation'][-1]['uppl']:.2f}" in told
+    # The U-PPL on the card is that of the stored weights.
+    model = BertForMaskedLM.from_pretrained(out, dtype=torch.float32)
+    stored = recipes.wrap_tokenizer(recipes.Tokenizer.from_file(str(out / "tokenizer.json")), 128)
+    again = perplexity.unary_perplexity(model, stored, SENTENCES)
+    assert again == pytest.approx(card["evaluation"][-1]["uppl"], rel=1e-4)
+
+
+def test_near_copies_of_the_excluded_text_are_dropped():
+    barred = ["A man walks down the busy street with his dog.", "The dog is outside."]
+    copies = [
+        "a man walks down the busy street with his dog",
+        "A man walks down the busy street with his big dog.",
+        "The dog is outside!",
+    ]
+    fresh = ["The cat is outside.", "A woman walks along a beach.", "A man walks his dog."]
+    kept, dropped = traintext.drop_near_duplicates(copies + fresh, barred)
+    assert (kept, dropped) == (fresh, copies)
+    # The slow twin: every pair compared in full.
+    sets = [traintext._bigrams(s) for s in SENTENCES[::29]]
+
+    def near(sentence, overlap=0.5):
+        b = traintext._bigrams(sentence)
+        return any(len(b & s) >= overlap * len(b | s) for s in sets)
+
+    kept, _ = traintext.drop_near_duplicates(SENTENCES, SENTENCES[::29], overlap=0.5)
+    assert kept == [s for s in SENTENCES if not near(s)]
+    assert 0 < len(kept) < len(SENTENCES) - len(sets)
+
+
+def test_neighbours_stay_on_one_side_of_the_split():
+    sentences = [f"s{i}" for i in range(1000)]
+    part, aside = traintext.hold_out(sentences, 0.2, seed=0)
+    assert sorted(part + aside) == sorted(sentences)
+    assert len(aside) == 200
+    assert {int(s[1:]) // 100 for s in part}.isdisjoint({int(s[1:]) // 100 for s in aside})
+
+
+@pytest.mark.parametrize(
+    ("tokenised", "plain"),
+    [
+        ("A dog 's ear .", "A dog's ear."),
+        ("They are n't here , I think .", "They aren't here, I think."),
+        ("A sign says `` STOP '' .", 'A sign says "STOP".'),
+        ("It's a man's dog, isn't it?", "It's a man's dog, isn't it?"),
+    ],
+)
+def test_tokenisation_is_undone(tokenised, plain):
+    assert traintext.detokenise(tokenised) == plain
+
+
+def test_a_pruned_vocabulary_breaks_rare_words_up():
+    pieces = [*"abcdefghijklmnopqrstuvwxyz.", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz")]
+    vocabulary = [
+        *recipes.SPECIALS,
+        *pieces,
+        "a",
+        "dog",
+        "zebra",
+        "##ing",
+        "run",
+        "##s",
+        "aardvark",
+    ]
+    vocabulary = list(dict.fromkeys(vocabulary))
+    full = recipes._bert_tokenizer(
+        recipes.models.WordPiece({t: i for i, t in enumerate(vocabulary)}, unk_token="[UNK]")
+    )
+    room = 5 + len(pieces) + 1 + 2  # specials, characters, one ending and two words
+    kept = recipes.keep_tokens(full, ["A dog runs.", "A dog.", "run run", "zebra"], room)
+    assert len(kept) == room
+    assert kept[:5] == list(recipes.SPECIALS)
+    assert {"dog", "run", "##ing", "##s"} <= set(kept)
+    assert "zebra" not in kept
+    small = recipes.prune_wordpiece(full, kept)
+    assert small.encode("zebra", add_special_tokens=False).tokens == [
+        "z",
+        "##e",
+        "##b",
+        "##r",
+        "##a",
+    ]
+    assert small.encode("running").ids[0] == 2  # [CLS]
+    assert recipes.keep_tokens(full, [], None) == vocabulary
+
+
+def test_an_encoder_gives_its_layers_and_rows(tmp_path):
+    from transformers import BertModel
+
+    words = [*recipes.SPECIALS, *"abcdefghij.", "dog", "cat", "runs"]
+    given = recipes._bert_tokenizer(
+        recipes.models.WordPiece({t: i for i, t in enumerate(words)}, unk_token="[UNK]")
+    )
+    config = BertConfig(
+        vocab_size=len(words),
+        hidden_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=32,
+    )
+    encoder = BertModel(config, add_pooling_layer=False)
+    encoder.save_pretrained(tmp_path)
+    given.save(str(tmp_path / "tokenizer.json"))
+    recipe = recipes.Recipe("r", initialiser="minilm", layers=(0, 2), vocab_size=18, max_length=64)
+    model, tokenizer = recipes.initialise(recipe, ["dog runs.", "dog"], source=tmp_path)
+    assert model.config.vocab_size == len(tokenizer) == 18
+    row = tokenizer.convert_tokens_to_ids("dog")
+    embeddings = encoder.embeddings.word_embeddings.weight[words.index("dog")]
+    assert torch.equal(model.bert.embeddings.word_embeddings.weight[row], embeddings)
+    second = encoder.encoder.layer[2].output.dense.weight
+    assert torch.equal(model.bert.encoder.layer[1].output.dense.weight, second)
+    assert model.cls.predictions.decoder.weight is model.bert.embeddings.word_embeddings.weight
+    # The bias orders tokens by how common they are.
+    bias = model.cls.predictions.bias
+    assert bias[row] > bias[tokenizer.convert_tokens_to_ids("runs")] > bias[tokenizer.unk_token_id]
+
+
+def test_bad_input_is_one_line(text_file, tmp_path):
+    empty = tmp_path / "empty.txt"
+    empty.write_text("\n\n")
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"text": "A dog."}\n{"other": 1}\n')
+    good = [str(text_file)]
+    out = tmp_path / "out"
+    for arguments, words in (
+        ({"data": [str(tmp_path / "none.txt")]}, "none.txt"),
+        ({"data": [str(empty)]}, "no sentences"),
+        ({"data": [f"jsonl:{rows}:text"]}, "line 2"),
+        ({"data": [f"jsonl:{rows}"]}, "FIELD"),
+        ({"data": good, "recipe": "huge"}, "huge"),
+        ({"data": good, "steps": 0}, "steps"),
+        ({"data": good, "mask_rate": 1.5}, "1.5"),
+        ({"data": good, "valid_fraction": 1.0}, "1.0"),
+        ({"data": good, "pace": 3}, "pace"),
+        ({"data": good, "exclude": good}, "no sentences"),
+    ):
+        with pytest.raises(InputError, match=words) as caught:
+            training.train(out=out, device="cpu", **arguments)
+        assert "\n" not in str(caught.value)
+
+
+def test_damaged_and_foreign_checkpoints_are_refused(text_file, tmp_path):
+    out = tmp_path / "out"
+    settings = {
+        "steps": 4,
+        "save_every": 2,
+        "batch_size": 8,
+        "device": "cpu",
+        "valid_fraction": 0.0,
+    }
+    training.train([str(text_file)], out, **settings)
+    with pytest.raises(InputError, match="another seed"):
+        training.train([str(text_file)], out, seed=1, **settings)
+    with pytest.raises(InputError, match="another learning_rate"):
+        training.train([str(text_file)], out, learning_rate=1e-5, **settings)
+    newest = fitting.latest_checkpoint(out / "checkpoints")
+    assert newest.name == "checkpoint-4"
+    (newest / "model.safetensors").write_bytes(b"not weights")
+    with pytest.raises(InputError, match=r"checkpoint-4.*damaged") as caught:
+        training.train([str(text_file)], out, **settings)
+    assert "\n" not in str(caught.value)
+    (newest / "clock.json").unlink()  # half-written: passed over
+    assert fitting.latest_checkpoint(out / "checkpoints").name == "checkpoint-2"
+
+
+def test_the_options_carry_every_setting():
+    parser = argparse.ArgumentParser()
+    training.add_arguments(parser)
+    given = vars(parser.parse_args(["--data", "x", "--out", "y", "--mask-rate", "0.2"]))
+    assert given["mask_rate"] == 0.2
+    assert set(fitting.DEFAULTS) <= set(given)
+    assert all(given[key] is None for key in set(fitting.DEFAULTS) - {"mask_rate"})
