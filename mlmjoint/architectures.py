@@ -1,4 +1,4 @@
-"""Reads post-layer-norm encoders (the BERT family) out of transformers modules into one common form."""
+"""Reads post-layer-norm encoders (the BERT family) out of transformers into one common form."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Layer:
 
 @dataclass
 class Stack:
-    """An encoder with absolute positions: embeddings, then a list of layers (shared ones repeat)."""
+    """An encoder with absolute positions: embeddings, then layers (shared ones repeat)."""
 
     heads: int
     layers: list[Layer]

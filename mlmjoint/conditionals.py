@@ -78,7 +78,10 @@ def conditionals(
 
 def _tables(mlm, pair, tokens, ids_a, ids_b, batch_size, progress, out, route) -> Tables:
     a, b = pair.positions
-    chosen = Route(mlm.model, route) if route else choose_route(mlm.model, pair.input_ids, (a, b))
+    if route is None:
+        chosen = choose_route(mlm.model, pair.input_ids, (a, b))
+    else:
+        chosen = Route(mlm.model, route)
     device, dtype = chosen.device, _table_dtype(mlm.model)
     ids_a, ids_b = ids_a.to(device), ids_b.to(device)
     shape = len(ids_a), len(ids_b)

@@ -17,7 +17,7 @@ DTYPES = {
 
 
 def pick_device(name: str | torch.device = "auto") -> torch.device:
-    """Turn a device name into a device that exists here; "auto" prefers cuda, then mps, then cpu."""
+    """Turn a name into a device that exists here; "auto" prefers cuda, then mps, then cpu."""
     if isinstance(name, str) and name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")

@@ -57,7 +57,8 @@ class Substitutions:
         self.q = q[self.kept] * self.scale  # (kept, heads, d)
         self.k, self.v = k[others], v[others]  # (T - 1, heads, d)
         scores = torch.einsum("thd,uhd->thu", self.q, self.k)
-        self.log_norm = scores.float().logsumexp(-1).to(x.dtype)  # (kept, heads)
+        wide = torch.promote_types(x.dtype, torch.float32)
+        self.log_norm = scores.to(wide).logsumexp(-1).to(x.dtype)  # (kept, heads)
         context = torch.einsum("thu,uhd->thd", scores.softmax(-1), self.v)
         self.w_o = layer.w_o.reshape(heads, -1, width)  # (heads, d, H)
         self.old = torch.einsum("thd,hdk->thk", context, self.w_o).contiguous()  # (kept, heads, H)
@@ -108,7 +109,7 @@ class Substitutions:
         return self._add_norm(context @ layer.w_o, layer.b_o, flat, layer.norm1).view(x.shape)
 
     def _last_attention(self, layer: Layer, x: Tensor) -> Tensor:
-        n, length, width = x.shape
+        n, _, width = x.shape
         heads = self.stack.heads
         w_q, w_k, w_v = layer.w_qkv.split(width, 1)  # (H, H) each
         here = x[:, self.m]  # (n, H)

@@ -19,7 +19,7 @@ _summing = {**_vector, "fastmath": {"reassoc", "contract", "nsz"}}
 
 
 def normalise_rows(logits: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """logits (n, V) <- log softmax over each row of logits + bias; returns log Z (n,) in float64."""
+    """logits (n, V) <- log softmax over each row of logits + bias; returns log Z (n,), float64."""
     if _has_kernel(logits):
         log_z = np.empty(logits.shape[0])
         bias = _vector_or_zeros(bias, logits.shape[1])

@@ -15,6 +15,7 @@ from torch import nn
 
 from .architectures import read_stack
 from .encoder import Substitutions
+from .errors import InputError
 from .heads import Head, find_head
 
 Tensor = torch.Tensor
@@ -31,10 +32,14 @@ class Route:
     """Hidden states at one position for substitutions at another, and the head that reads them."""
 
     def __init__(self, model: nn.Module, name: str):
+        if name not in ROUTES:
+            raise InputError(f"route is {name!r}; choose fast, head or plain")
         self.model, self.name = model, name
         self.device = next(model.parameters()).device
         self.head = None if name == "plain" else find_head(model)
         self.stack = read_stack(model) if name == "fast" else None
+        if (name != "plain" and self.head is None) or (name == "fast" and self.stack is None):
+            raise InputError(f"no {name} route for {type(model).__name__}; leave route out")
 
     def reader(self, input_ids: Tensor, substituted: int, masked: int) -> Callable:
         """A function from tokens (n,) to what the head reads at ``masked``: (n, H), or the logits
@@ -74,7 +79,7 @@ class Route:
 
 
 def choose_route(model: nn.Module, input_ids: Tensor, positions: tuple[int, int]) -> Route:
-    """The fastest route that agrees with the plain forward on two substitutions of this sentence."""
+    """The fastest route that agrees with the plain forward on two substitutions."""
     if model not in _verdicts:
         _verdicts[model] = _find_verdict(model, input_ids, positions)
     return Route(model, _verdicts[model])
@@ -90,13 +95,13 @@ def _find_verdict(model: nn.Module, input_ids: Tensor, positions: tuple[int, int
     tokens = torch.stack([input_ids[0], input_ids[-1]])
     plain = Route(model, "plain").reader(input_ids, substituted, masked)
     tokens = tokens.to(next(model.parameters()).device)
-    expected = plain(tokens).float()
+    expected = plain(tokens)
     if not bool(torch.isfinite(expected).all()):
         return "plain"  # conditionals() will name the culprit
     tolerance = _TOLERANCE.get(head.weight.dtype, 0.1) * max(1.0, float(expected.abs().max()))
     for name in candidates:
         route = Route(model, name)
-        found = route.logits(route.reader(input_ids, substituted, masked)(tokens)).float()
+        found = route.logits(route.reader(input_ids, substituted, masked)(tokens))
         error = float((found - expected).abs().max())
         if error <= tolerance:
             return name

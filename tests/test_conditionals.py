@@ -1,0 +1,393 @@
+"""Tables against the model's own forward, one sequence at a time, for every architecture."""
+
+import importlib
+import os
+import re
+import shutil
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+import transformers
+
+import mlmjoint
+from mlmjoint import InputError
+from mlmjoint.pairs import Pair
+from mlmjoint.routes import choose_route
+
+# Some virtual machines announce AMX and then refuse it, killing any bfloat16 product; oneDNN reads
+# this at its first product, so setting it when tests are collected is early enough.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+V, T, MASK = 23, 9, 4
+SMALL = {
+    "vocab_size": V,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 16,
+    "initializer_range": 0.3,
+}
+ROBERTA = {**SMALL, "pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3, "type_vocab_size": 1}
+DISTIL = {
+    "vocab_size": V,
+    "dim": 32,
+    "n_layers": 3,
+    "n_heads": 4,
+    "hidden_dim": 48,
+    "max_position_embeddings": 16,
+    "initializer_range": 0.3,
+}
+MOBILE = {**SMALL, "embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16}
+DEBERTA = {
+    **SMALL,
+    "relative_attention": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "type_vocab_size": 0,
+}
+MODERN = {**SMALL, "global_attn_every_n_layers": 2, "local_attention": 4, "pad_token_id": 0}
+MODERN.update(bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3)
+ESM = {**SMALL, "pad_token_id": 1, "mask_token_id": MASK, "position_embedding_type": "rotary"}
+
+# name: configuration class, its settings, the route it should take
+ARCHITECTURES = {
+    "bert": ("BertConfig", SMALL, "fast"),
+    "bert-1-layer": ("BertConfig", {**SMALL, "num_hidden_layers": 1}, "fast"),
+    "bert-2-layers-relu": ("BertConfig", {**SMALL, "num_hidden_layers": 2, "hidden_act": "relu"}, "fast"),
+    "roberta": ("RobertaConfig", ROBERTA, "fast"),
+    "xlm-roberta": ("XLMRobertaConfig", ROBERTA, "fast"),
+    "camembert": ("CamembertConfig", ROBERTA, "fast"),
+    "distilbert": ("DistilBertConfig", DISTIL, "fast"),
+    "albert": ("AlbertConfig", {**SMALL, "embedding_size": 16, "num_hidden_groups": 1}, "fast"),
+    "albert-groups": ("AlbertConfig", {**SMALL, "embedding_size": 16, "num_hidden_groups": 2, "inner_group_num": 2, "num_hidden_layers": 4}, "fast"),
+    "electra": ("ElectraConfig", {**SMALL, "embedding_size": 16}, "fast"),
+    "electra-square": ("ElectraConfig", {**SMALL, "embedding_size": 32}, "fast"),
+    "mobilebert": ("MobileBertConfig", MOBILE, "head"),
+    "deberta-v2": ("DebertaV2Config", DEBERTA, "head"),
+    "deberta-v2-new-head": ("DebertaV2Config", {**DEBERTA, "legacy": False}, "head"),
+    "modernbert": ("ModernBertConfig", MODERN, "head"),
+    "esm": ("EsmConfig", {**ESM, "token_dropout": True, "emb_layer_norm_before": False}, "head"),
+    "esm-absolute": ("EsmConfig", {**ESM, "position_embedding_type": "absolute", "token_dropout": False, "emb_layer_norm_before": True}, "head"),
+}  # fmt: skip
+
+
+def random_model(name, seed=0):
+    """A small random model whose biases and norms are random too, so that each must be used."""
+    kind, settings, _ = ARCHITECTURES[name]
+    torch.manual_seed(seed)
+    config = getattr(transformers, kind)(**settings)
+    model = transformers.AutoModelForMaskedLM.from_config(config)
+    for parameter in model.parameters():
+        if parameter.ndim == 1:
+            parameter.data += 0.2 * torch.randn_like(parameter)
+    return model.eval()
+
+
+@pytest.fixture(scope="session")
+def loaded(tmp_path_factory, tiny_model):
+    """name -> MLM, saved to a folder and loaded from it, once."""
+    found = {}
+
+    def get(name):
+        if name not in found:
+            folder = tmp_path_factory.mktemp(name)
+            random_model(name).save_pretrained(folder)
+            for file in ("tokenizer.json", "tokenizer_config.json"):
+                shutil.copy(tiny_model / file, folder)
+            found[name] = mlmjoint.load(folder, device="cpu")
+        return found[name]
+
+    return get
+
+
+def make_pair(a, b, gold=None, seed=1, length=T):
+    torch.manual_seed(seed)
+    ids = torch.randint(5, V, (length,))
+    ids[0], ids[-1] = 2, 3
+    ids[a] = ids[b] = MASK
+    return Pair(ids, (a, b), gold)
+
+
+def slow_tables(model, pair):
+    """The obvious twin: one sequence at a time through the whole model, in float64."""
+    a, b = pair.positions
+
+    def log_probs(position, **written):
+        ids = pair.input_ids.clone()
+        for where, token in written.items():
+            ids[{"a": a, "b": b}[where]] = token
+        logits = model(input_ids=ids[None]).logits[0, position].double()
+        return logits.log_softmax(-1), logits.logsumexp(-1)
+
+    with torch.no_grad():
+        columns = [log_probs(a, b=j) for j in range(V)]
+        rows = [log_probs(b, a=i) for i in range(V)]
+        return SimpleNamespace(
+            log_a=torch.stack([c for c, _ in columns], 1),
+            log_z_a=torch.stack([z for _, z in columns]),
+            log_b=torch.stack([r for r, _ in rows]),
+            log_z_b=torch.stack([z for _, z in rows]),
+            log_p_a=log_probs(a)[0],
+            log_p_b=log_probs(b)[0],
+        )
+
+
+def assert_same(found, expected, tolerance=1e-4):
+    for name in ("log_a", "log_b", "log_z_a", "log_z_b", "log_p_a", "log_p_b"):
+        left, right = getattr(found, name).double(), getattr(expected, name).double()
+        assert left.shape == right.shape, name
+        error = float((left - right).abs().max())
+        assert error <= tolerance, f"{name} is off by {error}"
+
+
+# First and last legal position, adjacent in the middle, far apart.
+PAIRS = [make_pair(1, T - 2, (6, 9)), make_pair(3, 4), make_pair(1, 2), make_pair(T - 3, T - 2)]
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_tables_equal_the_plain_forward(loaded, name):
+    mlm = loaded(name)
+    for pair in PAIRS:
+        tables = mlmjoint.conditionals(mlm, pair)
+        expected = slow_tables(mlm.model, pair)
+        assert float(expected.log_a.std()) > 0.5  # the model is not flat: a mistake would show
+        assert_same(tables, expected)
+        assert tables.gold == pair.gold
+        assert tables.log_a.dtype == torch.float32
+        assert tables.log_a.is_contiguous() and tables.log_b.is_contiguous()
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_each_architecture_takes_its_route(loaded, name):
+    mlm = loaded(name)
+    with torch.inference_mode():
+        route = choose_route(mlm.model, PAIRS[0].input_ids, PAIRS[0].positions)
+    assert route.name == ARCHITECTURES[name][2]
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "albert", "deberta-v2"])
+@pytest.mark.parametrize("batch_size", [1, 7, 1000])
+def test_batch_size_changes_nothing(loaded, name, batch_size):
+    mlm = loaded(name)
+    tables = mlmjoint.conditionals(mlm, PAIRS[0], batch_size=batch_size)
+    assert_same(tables, mlmjoint.conditionals(mlm, PAIRS[0]), 2e-5)
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "electra", "mobilebert", "esm"])
+def test_all_routes_agree(loaded, name):
+    mlm = loaded(name)
+    plain = mlmjoint.conditionals(mlm, PAIRS[1], route="plain")
+    assert_same(mlmjoint.conditionals(mlm, PAIRS[1], route="head"), plain)
+    if ARCHITECTURES[name][2] == "fast":
+        assert_same(mlmjoint.conditionals(mlm, PAIRS[1], route="fast"), plain)
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "albert", "mobilebert"])
+def test_float64_models_give_float64_tables(name):
+    mlm = stand_in(random_model(name).double())
+    tables = mlmjoint.conditionals(mlm, PAIRS[0])
+    assert tables.log_a.dtype == tables.log_b.dtype == torch.float64
+    assert_same(tables, slow_tables(mlm.model, PAIRS[0]), 1e-10)
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "modernbert"])
+def test_bfloat16_models_give_float32_tables(name):
+    reference = mlmjoint.conditionals(stand_in(random_model(name)), PAIRS[0])
+    tables = mlmjoint.conditionals(stand_in(random_model(name).bfloat16()), PAIRS[0])
+    assert tables.log_a.dtype == tables.log_b.dtype == tables.log_p_a.dtype == torch.float32
+    close = (tables.log_a - reference.log_a).abs().median()
+    assert float(close) < 0.1
+    assert float((tables.log_b.double().exp().sum(1) - 1).abs().max()) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["bert", "esm"])
+def test_tables_are_normalised_to_rounding(loaded, name):
+    tables = mlmjoint.conditionals(loaded(name), PAIRS[0])
+    for log_table, dim in ((tables.log_a, 0), (tables.log_b, 1)):
+        assert float((log_table.double().exp().sum(dim) - 1).abs().max()) < 1e-6
+    for vector in (tables.log_p_a, tables.log_p_b):
+        assert abs(float(vector.double().exp().sum()) - 1) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "mobilebert", "esm"])
+@pytest.mark.parametrize("route", [None, "plain"])
+def test_candidate_sets_are_the_full_table_restricted_and_renormalised(loaded, name, route):
+    mlm = loaded(name)
+    ids_a, ids_b = [7, 1, 22, 5], torch.tensor([0, 9, 4, 11, 6, 21])
+    full = mlmjoint.conditionals(mlm, PAIRS[0])
+    some = mlmjoint.conditionals(mlm, PAIRS[0], tokens=(ids_a, ids_b), route=route)
+    ids_a = torch.tensor(ids_a)
+    logits_a = (full.log_a + full.log_z_a)[ids_a][:, ids_b].double()
+    logits_b = (full.log_b + full.log_z_b[:, None])[ids_a][:, ids_b].double()
+    expected = SimpleNamespace(
+        log_a=logits_a.log_softmax(0),
+        log_z_a=logits_a.logsumexp(0),
+        log_b=logits_b.log_softmax(1),
+        log_z_b=logits_b.logsumexp(1),
+        log_p_a=full.log_p_a[ids_a].double().log_softmax(0),
+        log_p_b=full.log_p_b[ids_b].double().log_softmax(0),
+    )
+    assert_same(some, expected)
+    assert some.shape == (4, 6)
+    assert torch.equal(some.tokens[0], ids_a) and torch.equal(some.tokens[1], ids_b)
+
+
+def test_a_vocabulary_of_250002_runs_with_candidate_sets():
+    config = transformers.XLMRobertaConfig(**{**ROBERTA, "vocab_size": 250_002, "hidden_size": 8})
+    mlm = stand_in(transformers.XLMRobertaForMaskedLM(config), vocab_size=250_002)
+    tables = mlmjoint.conditionals(mlm, PAIRS[0], tokens=([5, 249_999], [7, 250_001, 1]))
+    assert tables.shape == (2, 3)
+    with pytest.raises(InputError, match=r"need 500\.0 GB .* give candidate sets"):
+        mlmjoint.conditionals(mlm, PAIRS[0])
+
+
+def test_out_is_overwritten_in_place(loaded):
+    mlm = loaded("bert")
+    first = mlmjoint.conditionals(mlm, PAIRS[0])
+    address = first.log_a.data_ptr()
+    expected = mlmjoint.conditionals(mlm, PAIRS[1])
+    second = mlmjoint.conditionals(mlm, PAIRS[1], out=first)
+    assert second.log_a.data_ptr() == address
+    assert_same(second, expected, 0)
+
+
+def test_dropout_is_off_and_the_mode_is_restored():
+    mlm = stand_in(random_model("bert"))
+    expected = mlmjoint.conditionals(mlm, PAIRS[0])
+    mlm.model.train()
+    assert_same(mlmjoint.conditionals(mlm, PAIRS[0]), expected, 0)
+    assert mlm.model.training
+
+
+def test_changed_weights_change_the_tables():
+    mlm = stand_in(random_model("bert"))
+    mlmjoint.conditionals(mlm, PAIRS[0])
+    with torch.no_grad():
+        mlm.model.bert.encoder.layer[1].output.dense.weight.mul_(-1)
+    assert_same(mlmjoint.conditionals(mlm, PAIRS[0]), slow_tables(mlm.model, PAIRS[0]))
+
+
+def test_an_unknown_architecture_takes_the_plain_forward():
+    mlm = stand_in(random_model("bert"))
+    mlm.model.config.model_type = "unheard-of"
+    with torch.inference_mode():
+        assert choose_route(mlm.model, PAIRS[0].input_ids, (1, T - 2)).name == "plain"
+    assert_same(mlmjoint.conditionals(mlm, PAIRS[0]), slow_tables(mlm.model, PAIRS[0]))
+
+
+def test_a_fast_route_that_disagrees_is_left_with_a_warning():
+    mlm = stand_in(random_model("bert"))
+    # A model whose forward does more than its architecture says.
+    mlm.model.bert.encoder.layer[0].register_forward_hook(lambda *args: args[-1] * 1.5)
+    with pytest.warns(UserWarning, match="the fast route of BertForMaskedLM differs .* slower one"):
+        tables = mlmjoint.conditionals(mlm, PAIRS[0])
+    assert_same(tables, slow_tables(mlm.model, PAIRS[0]))
+
+
+def test_progress_is_silent_off_a_terminal(loaded, capfd):
+    mlmjoint.conditionals(loaded("bert"), PAIRS[0], progress=True)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_progress_shows_a_bar_on_a_terminal(loaded, capfd, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    mlmjoint.conditionals(loaded("bert"), PAIRS[0], progress=True)
+    assert "conditionals" in capfd.readouterr().err
+
+
+# ------------------------------------------------------------------ bad input
+
+
+def stand_in(model, vocab_size=V):
+    """What conditionals() needs of an MLM, without a folder."""
+    return SimpleNamespace(
+        model=model.eval(), tokenizer=None, vocab_size=vocab_size, mask_token_id=MASK
+    )
+
+
+BAD_SETS = {
+    "tokens must be two lists of token ids, (ids_a, ids_b)": [1, 2, 3],
+    "ids_a holds -1, outside the vocabulary (0 to 22)": ([-1], [1]),
+    "ids_b holds 23, outside the vocabulary (0 to 22)": ([1], [5, 23]),
+    "ids_a holds 7 more than once; give each token id once": ([7, 5, 7], [1]),
+    "ids_b has shape (0,); give a non-empty list of token ids": ([1], []),
+    "ids_a has shape (1, 2); give a non-empty list of token ids": ([[1, 2]], [1]),
+    "ids_b holds torch.float32 values; give integer token ids": ([1], [1.5]),
+    "ids_a must be a list of token ids, not ['man']": (["man"], [1]),
+}
+
+
+@pytest.mark.parametrize("message", BAD_SETS)
+def test_bad_candidate_sets(loaded, message):
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        mlmjoint.conditionals(loaded("bert"), PAIRS[0], tokens=BAD_SETS[message])
+
+
+@pytest.mark.parametrize("batch_size", [0, -3, 2.5, True, "large"])
+def test_bad_batch_size(loaded, batch_size):
+    message = f"batch_size is {batch_size!r}; give a positive whole number or 'auto'"
+    with pytest.raises(InputError, match=re.escape(message)):
+        mlmjoint.conditionals(loaded("bert"), PAIRS[0], batch_size=batch_size)
+
+
+def test_bad_route(loaded):
+    with pytest.raises(InputError, match="route is 'quick'; choose fast, head or plain"):
+        mlmjoint.conditionals(loaded("bert"), PAIRS[0], route="quick")
+    with pytest.raises(InputError, match="no fast route for EsmForMaskedLM; leave route out"):
+        mlmjoint.conditionals(loaded("esm"), PAIRS[0], route="fast")
+
+
+def test_pair_of_another_vocabulary(loaded):
+    pair = make_pair(1, 3)
+    pair.input_ids[5] = 30_000
+    with pytest.raises(InputError, match=r"token id 30000, outside .* \(0 to 22\); make the pair"):
+        mlmjoint.conditionals(loaded("bert"), pair)
+
+
+def test_pair_without_a_mask(loaded):
+    pair = make_pair(1, 3)
+    pair.input_ids[3] = 9
+    with pytest.raises(InputError, match=r"position 3 of the pair holds token id 9, not the mask"):
+        mlmjoint.conditionals(loaded("bert"), pair)
+
+
+def test_out_of_another_shape(loaded):
+    mlm = loaded("bert")
+    small = mlmjoint.conditionals(mlm, PAIRS[0], tokens=([1, 2], [3]))
+    with pytest.raises(InputError, match=r"out holds \(2, 1\) .* this pair needs \(23, 23\)"):
+        mlmjoint.conditionals(mlm, PAIRS[0], out=small)
+
+
+def test_more_predictions_than_embeddings():
+    mlm = stand_in(random_model("bert"), vocab_size=V + 5)
+    with pytest.raises(InputError, match="predicts 28 tokens but embeds 23; give candidate sets"):
+        mlmjoint.conditionals(mlm, PAIRS[0])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_logit_that_is_not_finite_is_named(value):
+    mlm = stand_in(random_model("bert"))
+    mlm.model.cls.predictions.decoder.bias.data[11] = value
+    with pytest.raises(InputError, match=rf"the logit of token 11 at position 1 is {value};"):
+        mlmjoint.conditionals(mlm, PAIRS[0])
+
+
+@pytest.mark.parametrize("route", ["fast", "head", "plain"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_token_that_breaks_the_logits_is_named(loaded, value, route):
+    mlm = stand_in(random_model("bert"))
+    mlm.model.cls.predictions.decoder.weight = torch.nn.Parameter(
+        mlm.model.cls.predictions.decoder.weight.detach().clone()
+    )
+    mlm.model.bert.embeddings.word_embeddings.weight.data[13] = value
+    mlm.tokenizer = loaded("bert").tokenizer
+    pattern = r"logits at position 1 are not finite with token .* \(id 13\) at position 7;"
+    with pytest.raises(InputError, match=pattern):
+        mlmjoint.conditionals(mlm, PAIRS[0], route=route)
+
+
+def test_the_module_is_still_there():
+    # mlmjoint.conditionals is the function; the module of that name imports all the same.
+    assert importlib.import_module("mlmjoint.conditionals").conditionals is mlmjoint.conditionals
