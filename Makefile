@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book html test lint bench bench-report clean
+.PHONY: help setup book html test lint bench bench-report picture clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -49,6 +49,9 @@ bench: $(STAMP) ## measure speed and memory against the published procedure, and
 
 bench-report: $(STAMP) ## write the stored measurements into README and book
 	$(BIN)/python -m benchmarks.report
+
+picture: $(STAMP) ## draw the README's picture again
+	$(BIN)/mlmjoint pair "A man is [MASK] [MASK] the street." --methods mlm mrf ag --heatmap book/_static/joint.svg
 
 clean: ## remove the built book and caches (.venv and results stay)
 	rm -rf _build build dist .pytest_cache .ruff_cache .hypothesis
