@@ -172,6 +172,8 @@ def _save(checkpoint: Checkpoint, unpacked: Path, folder: Path) -> None:
         "revision": f"{checkpoint.requirement} sha256:{checkpoint.sha256}",
     }
     (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+    for file in folder.iterdir():
+        file.chmod(0o644)  # safetensors writes for its owner alone; a cache may be shared
 
 
 _RXN = "rxnmapper/models/transformers/albert_heads_8_uspto_all_1310k/"
