@@ -109,7 +109,7 @@ def save(figure, path: str | Path) -> Path:
     return path
 
 
-def draw_joints(joints: Mapping[str, Any], tables, size: int = 16, title: str | None = None):
+def draw_joints(joints: Mapping[str, Any], tables, size: int = 12, title: str | None = None):
     """Heatmaps of one or more joints over the same tokens, on one colour scale.
 
     Parameters
