@@ -45,7 +45,7 @@ lint: $(STAMP) ## ruff: rules and formatting
 bench: $(STAMP) ## measure speed and memory against the published procedure, and write the tables
 	missed=0; for file in benchmarks/bench_*.py; do \
 	    $(BIN)/python -m benchmarks.$$(basename $$file .py) || missed=1; \
-	done; $(MAKE) bench-report; exit $$missed
+	done; $(BIN)/python -m benchmarks.report; exit $$missed
 
 bench-report: $(STAMP) ## write the stored measurements into README and book
 	$(BIN)/python -m benchmarks.report

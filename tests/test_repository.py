@@ -1,0 +1,78 @@
+"""What holds the repository together: the pins agree, and the checks call what the README shows."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import tomllib
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[1]
+LOCK = [
+    line
+    for line in (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    if line and not line.startswith("#")
+]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def declared() -> list[str]:
+    extras = PROJECT["optional-dependencies"].values()
+    return sorted({*PROJECT["dependencies"], *(name for extra in extras for name in extra)})
+
+
+def test_lock_is_exact_and_names_no_build_or_index():
+    for line in LOCK:
+        assert re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", line), line
+
+
+@pytest.mark.parametrize("requirement", declared())
+def test_lock_holds_what_the_package_declares(requirement):
+    pins = dict(line.split("==") for line in LOCK)
+    pins = {canonicalize_name(name): version for name, version in pins.items()}
+    wanted = Requirement(requirement)
+    name = canonicalize_name(wanted.name)
+    assert name in pins, f"{requirement} is not in requirements.lock"
+    assert wanted.specifier.contains(pins[name])
+
+
+def test_makefile_and_lock_ask_for_the_same_torch():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert re.search(r"^TORCH \?= (\S+)$", makefile, re.M).group(1) in LOCK
+
+
+def test_ci_runs_the_readme_s_test_command():
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert re.search(r"^make test$", script, re.M)
+    assert "make test" in (ROOT / "README.md").read_text(encoding="utf-8")
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())
+    assert ".ci/run" in [step.get("run") for step in workflow["jobs"]["test"]["steps"]]
+
+
+def test_citation_names_the_paper_and_the_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == PROJECT["version"]
+    paper = citation["preferred-citation"]
+    assert paper["title"] == "Deriving Language Models from Masked Language Models"
+    assert [author["family-names"] for author in paper["authors"]] == ["Torroba Hennigen", "Kim"]
+
+
+def test_equations_cited_by_the_code_are_in_the_book():
+    cited = set()
+    for path in (ROOT / "mlmjoint").glob("*.py"):
+        cited |= set(re.findall(r"\beq-[a-z]+(?:-[a-z]+)*", path.read_text(encoding="utf-8")))
+    pages = [*(ROOT / "book").glob("*.md"), *(ROOT / "notebooks").glob("*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    labels = set(re.findall(r"^:label: (\S+)$", text, re.M))
+    assert len(labels) >= 19
+    assert cited - labels == set()
+
+
+def test_help_lists_every_documented_target():
+    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"^([a-z-]+):.*## ", makefile, re.M):
+        assert re.search(rf"^  make {target} +\S", done.stdout, re.M)
