@@ -61,8 +61,7 @@ def split_spec(spec: str) -> tuple[Path, list[str]]:
 
 def detokenise(text: str) -> str:
     """Undo Penn-style tokenisation: "a dog 's ear ." -> "a dog's ear."; running text stays."""
-    text = re.sub(r"``\s*", '"', text)
-    text = re.sub(r"\s*''", '"', text)
+    text = text.replace("``", '"').replace("''", '"')
     text = re.sub(r"(\w) n't\b", r"\1n't", text)
     text = re.sub(r"(\w) '(s|re|ve|ll|d|m)\b", r"\1'\2", text)
     text = re.sub(r"\s+([.,!?;:%)])", r"\1", text)

@@ -308,7 +308,7 @@ def test_neighbours_stay_on_one_side_of_the_split():
     [
         ("A dog 's ear .", "A dog's ear."),
         ("They are n't here , I think .", "They aren't here, I think."),
-        ("A sign says `` STOP '' .", 'A sign says "STOP".'),
+        ("A sign says `` STOP '' .", 'A sign says " STOP ".'),
         ("It's a man's dog, isn't it?", "It's a man's dog, isn't it?"),
     ],
 )
