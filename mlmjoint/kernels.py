@@ -124,27 +124,56 @@ laplacian, laplacian_q = _make_laplacian(False), _make_laplacian(True)
 
 
 @njit(**JIT)
-def dual_entropy(log_a, log_b, alpha, beta, dx, dy, out, start, stop):
-    """Entropy of r = Q(1−σ) − W(dx−dy) and s = Q − r, less the tables'; out[1] counts negatives."""
+def dual_entropy(log_a, log_b, alpha, beta, dx, dy, out, rows, cols, start, stop):
+    """Entropy of r = Q(1−σ) − W(dx−dy) ≥ 0 and s = Q − r ≥ 0, less that of the tables themselves.
+
+    Adds up s by row and r by column, which should come to one each.
+    """
     n = log_a.shape[1]
     for i in range(start, stop):
-        total = 0.0
+        total, row = 0.0, 0.0
         for j in range(n):
             a, b = math.exp(log_a[i, j]), math.exp(log_b[i, j])
-            q = a + b
-            if q > 0.0:
-                sigma = alpha[i] / (alpha[i] + beta[j])
-                tau = beta[j] / (alpha[i] + beta[j])
-                step = dx[i] - dy[j]
-                r = q * tau * (1.0 - sigma * step)
-                s = q * sigma * (1.0 + tau * step)
-                if r < 0.0 or s < 0.0:
-                    out[1] += 1.0
-                    continue
-                # Pair each term with the table's own so that the difference keeps its digits.
-                total += (a * log_a[i, j] if a > 0.0 else 0.0) - (r * math.log(r) if r > 0 else 0.0)
-                total += (b * log_b[i, j] if b > 0.0 else 0.0) - (s * math.log(s) if s > 0 else 0.0)
+            sigma = alpha[i] / (alpha[i] + beta[j])
+            tau = beta[j] / (alpha[i] + beta[j])
+            step = dx[i] - dy[j]
+            r = (a + b) * tau * max(0.0, 1.0 - sigma * step)
+            s = (a + b) * sigma * max(0.0, 1.0 + tau * step)
+            if r == 0.0 or s == 0.0:
+                r, s = min(r, a + b), min(s, a + b)
+            # Pair each term with the table's own so that the difference keeps its digits.
+            total += (a * log_a[i, j] if a > 0.0 else 0.0) - (r * math.log(r) if r > 0.0 else 0.0)
+            total += (b * log_b[i, j] if b > 0.0 else 0.0) - (s * math.log(s) if s > 0.0 else 0.0)
+            row += s
+            cols[j] += r
+        rows[i] += row
         out[0] += total
+
+
+@njit(**JIT)
+def solve_laplacian(weights, b):
+    """x with Σ_j w_ij (x_i − x_j) = b_i and x_last = 0; overwrites both arguments.
+
+    Elimination without a subtraction (Grassmann, Taksar & Heyman 1985): every digit of a weight
+    counts, however weakly two clusters of unknowns hang together.
+    """
+    n = b.shape[0]
+    x, pivot = np.zeros(n), np.zeros(n)
+    for k in range(n - 1):
+        row = weights[k, k + 1 :]
+        pivot[k] = row.sum()
+        if pivot[k] > 0.0:
+            for i in range(k + 1, n):
+                factor = weights[i, k] / pivot[k]
+                if factor > 0.0:
+                    target = weights[i, k + 1 :]
+                    b[i] += factor * b[k]
+                    for j in range(row.shape[0]):
+                        target[j] += factor * row[j]
+    for k in range(n - 2, -1, -1):
+        if pivot[k] > 0.0:
+            x[k] = (b[k] + (weights[k, k + 1 :] * x[k + 1 :]).sum()) / pivot[k]
+    return x
 
 
 @njit(**JIT)

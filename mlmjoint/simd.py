@@ -2,6 +2,7 @@
 
 The float64 versions call libm. The float32 ones are branch-free polynomials, right to about one
 unit in the last place, and treat every number below the normal range as its smallest member.
+numba's cache watches the file of a kernel, not this one: after an edit here, delete the cache.
 """
 
 from __future__ import annotations
@@ -18,12 +19,24 @@ FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 
 @intrinsic
-def _shift_exponent(typingctx, mantissa, biased):
-    """float32 mantissa · 2**n, n being the low bits of ``biased`` (a float near 1.5 · 2**23)."""
+def _round(typingctx, x):
+    """The nearest whole number. (Adding and subtracting 1.5 · 2**23 would be reassociated away.)"""
+
+    def codegen(context, builder, signature, args):
+        return builder.call(
+            builder.module.declare_intrinsic("llvm.rint", [ir.FloatType()]), [args[0]]
+        )
+
+    return types.float32(types.float32), codegen
+
+
+@intrinsic
+def _shift_exponent(typingctx, mantissa, n):
+    """float32 mantissa · 2**n for a whole number n."""
 
     def codegen(context, builder, signature, args):
         i32 = ir.IntType(32)
-        bits = builder.shl(builder.bitcast(args[1], i32), i32(23))
+        bits = builder.shl(builder.fptosi(args[1], i32), i32(23))
         return builder.bitcast(builder.add(builder.bitcast(args[0], i32), bits), ir.FloatType())
 
     return types.float32(types.float32, types.float32), codegen
@@ -56,7 +69,7 @@ def _mantissa(typingctx, x):
 
 _f = np.float32
 _ONE, _HALF, _TINY = _f(1), _f(0.5), _f(1.2e-38)
-_EXP_LOW, _EXP_BIAS, _LOG2E = _f(-87.0), _f(12582912.0), _f(1.44269504)
+_EXP_LOW, _LOG2E = _f(-87.0), _f(1.44269504)
 _LN2_HIGH, _LN2_LOW, _LN2 = _f(0.693359375), _f(-2.12194440e-4), _f(0.69314718)
 # exp(r) = 1 + r + r²·E(r) on |r| ≤ ln2/2 and log(1+r) = r − r²/2 + r³·L(r): minimax fits.
 _E0, _E1, _E2 = _f(1.9875691500e-4), _f(1.3981999507e-3), _f(8.3334519073e-3)
@@ -91,11 +104,10 @@ def _exp_overload(x):
 
         def exp32(x):
             x = x if x > _EXP_LOW else _EXP_LOW
-            biased = x * _LOG2E + _EXP_BIAS
-            n = biased - _EXP_BIAS
+            n = _round(x * _LOG2E)
             r = x - n * _LN2_HIGH - n * _LN2_LOW
             e = ((((_E0 * r + _E1) * r + _E2) * r + _E3) * r + _E4) * r + _E5
-            return _shift_exponent(e * (r * r) + r + _ONE, biased)
+            return _shift_exponent(e * (r * r) + r + _ONE, n)
 
         return exp32
     return lambda x: math.exp(x)

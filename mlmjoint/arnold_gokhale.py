@@ -1,0 +1,387 @@
+r"""The Arnold-Gokhale joint: the closest compatible pair of conditionals, solved to a certificate.
+
+Problem (book: eq-ag-objective)
+
+.. math:: \min_\mu \sum_j KL(p(\cdot|b_j) \| \mu(\cdot|b_j))
+          + \sum_i KL(p(\cdot|a_i) \| \mu(\cdot|a_i))
+
+It is convex in log μ. With Q = p(a|b) + p(b|a) the optimum is μ_ij = Q_ij / (α_i + β_j), where the
+strengths α, β balance every row and column (eq-ag-balance), σ_ij = α_i / (α_i + β_j):
+
+.. math:: \sum_j Q_{ij} \sigma_{ij} = 1, \qquad \sum_i Q_{ij} (1 - \sigma_{ij}) = 1
+
+the likelihood equations of a Bradley-Terry model on a bipartite tournament. Only the Va + Vb
+strengths are unknown, and one iteration is one streaming pass over Q.
+
+References: [1] Arnold & Gokhale 1998. [2] Zermelo 1929. [3] Newman 2023. [4] Walker & Ni 2011.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from . import streams
+from .cells import row_blocks
+from .errors import InputError
+from .tables import Tables
+
+DEPTH = 10  # Anderson history
+STALL = 40  # passes without a new best residual before Newton takes over
+CACHE_BYTES = 2**29  # Q is kept as a third table while it is at most this large: half the traffic
+MOST_PASSES = 3000
+DIRECT = 2048  # up to this many unknowns on the shorter side, Newton steps are solved directly
+
+
+@dataclass
+class Solution:
+    """Log strengths with the largest violation of the balance equations and the passes spent."""
+
+    log_alpha: np.ndarray  # (Va,)
+    log_beta: np.ndarray  # (Vb,)
+    residual: float
+    iterations: int
+    converged: bool
+
+
+class Balance:
+    """The balance equations of one pair of tables: each call is one pass over them."""
+
+    def __init__(self, tables: Tables, cache: bool | None = None):
+        self.tables, self.passes = tables, 0
+        self.shape = tables.shape
+        self.kind = streams.precision(tables)
+        self.compiled = streams.compiled(tables)
+        size = tables.log_a.numel() * np.dtype(self.kind).itemsize
+        keep = size <= CACHE_BYTES if cache is None else cache
+        self.q = self._sum(keep and self.compiled)
+
+    def _sum(self, keep: bool) -> np.ndarray | None:
+        """Row and column totals of Q, and what each table really sums to: one, but for rounding."""
+        rows, cols = self.shape
+        self.passes += 1
+        if not self.compiled:
+            a_cols, q_cols = (torch.zeros(cols, dtype=torch.float64) for _ in range(2))
+            b_rows, q_rows = [], []
+            for block in row_blocks(self.shape):
+                a, b = (
+                    self.tables.log_a[block].double().exp(),
+                    self.tables.log_b[block].double().exp(),
+                )
+                a_cols += a.sum(0).cpu()
+                q_cols += (a + b).sum(0).cpu()
+                b_rows.append(b.sum(1).cpu())
+                q_rows.append((a + b).sum(1).cpu())
+            self.row_total, self.row_target = torch.cat(q_rows).numpy(), torch.cat(b_rows).numpy()
+            self.col_total, self.col_target = q_cols.numpy(), a_cols.numpy()
+            return None
+        from . import kernels
+
+        q = np.empty(self.shape if keep else (0, 0), self.kind)
+        sums = [np.zeros(rows), np.zeros(rows), np.zeros(cols), np.zeros(cols)]
+        args = [*streams.arrays(self.tables), q, self.kind(1)]
+        out = streams.over_rows(kernels.sum_tables, args, sums, rows)
+        self.row_total, self.row_target, self.col_total, self.col_target = out
+        return q if keep else None
+
+    def _tables(self) -> tuple[np.ndarray, np.ndarray]:
+        return (self.q, self.q) if self.q is not None else streams.arrays(self.tables)
+
+    def strengths(self, x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+        """exp of the log strengths around a common centre, within the range of the arithmetic."""
+        low, high = min(x.min(), y.min()), max(x.max(), y.max())
+        # Half a width of 80 is what float32 holds; wider strengths take float64 for the pass.
+        kind = self.kind if high - low < 160 else np.float64
+        centre, limit = 0.5 * (low + high), 340.0
+        return [np.exp(np.clip(v - centre, -limit, limit)).astype(kind) for v in (x, y)]
+
+    def __call__(self, x: np.ndarray, y: np.ndarray):
+        """Σ Qσ and Σ Qσ(1−σ) by row, Σ Q(1−σ) and Σ Qσ(1−σ) by column at log strengths x, y."""
+        self.passes += 1
+        rows, cols = self.shape
+        if not self.compiled:
+            return self._blocks(x, y, lambda q, s: (q * s, q * s * (1 - s), q * (1 - s)))
+        from . import kernels
+
+        kernel = kernels.balance if self.q is None else kernels.balance_q
+        sums = [np.zeros(rows), np.zeros(rows), np.zeros(cols), np.zeros(cols)]
+        return streams.over_rows(kernel, [*self._tables(), *self.strengths(x, y)], sums, rows)
+
+    def _blocks(self, x, y, cell: Callable):
+        device = self.tables.log_a.device
+        x, y = (torch.from_numpy(np.ascontiguousarray(v)).to(device) for v in (x, y))
+        rows_s, rows_h = [], []
+        cols_s, cols_h = torch.zeros_like(y), torch.zeros_like(y)
+        for block in row_blocks(self.shape):
+            q = self.tables.log_a[block].double().exp() + self.tables.log_b[block].double().exp()
+            s, h, t = cell(q, torch.sigmoid(x[block, None] - y[None, :]))
+            rows_s.append(s.sum(1))
+            rows_h.append(h.sum(1))
+            cols_s += t.sum(0)
+            cols_h += h.sum(0)
+        return [v.cpu().numpy() for v in (torch.cat(rows_s), torch.cat(rows_h), cols_s, cols_h)]
+
+    def weights(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """W = Qσ(1−σ) as a float64 table: for the direct solve of small problems only."""
+        gap = torch.from_numpy(x)[:, None] - torch.from_numpy(y)[None, :]
+        q = self.tables.log_a.double().cpu().exp() + self.tables.log_b.double().cpu().exp()
+        return (q * torch.sigmoid(gap) * torch.sigmoid(-gap)).numpy()
+
+    def hessian(self, x, y, dx, dy) -> tuple[np.ndarray, np.ndarray]:
+        """Row and column sums of W(dx_i − dy_j) with W = Qσ(1−σ)."""
+        self.passes += 1
+        rows, cols = self.shape
+        if not self.compiled:
+            step = torch.from_numpy(dx)[:, None] - torch.from_numpy(dy)[None, :]
+            step = step.to(self.tables.log_a.device)
+            starts = iter(row_blocks(self.shape))
+
+            def cell(q, s):
+                w = q * s * (1 - s) * step[next(starts)]
+                return w, w, w
+
+            out = self._blocks(x, y, cell)
+            return out[0], out[2]
+        from . import kernels
+
+        kernel = kernels.laplacian if self.q is None else kernels.laplacian_q
+        alpha, beta = self.strengths(x, y)
+        args = [*self._tables(), alpha, beta, dx.astype(alpha.dtype), dy.astype(alpha.dtype)]
+        return tuple(streams.over_rows(kernel, args, [np.zeros(rows), np.zeros(cols)], rows))
+
+
+def solve(
+    tables: Tables, tol: float = 1e-5, solver: str = "auto", iterations: int | None = None
+) -> Solution:
+    """Solve the balance equations to a largest violation of ``tol``.
+
+    Parameters
+    ----------
+    tables : the two conditional tables, (Va, Vb)
+    tol : largest violation accepted; the float32 arithmetic of large tables bottoms out near 2e-6
+    solver : "auto" (accelerated, Newton if that stalls), "newton", or "published": the fixed point
+        μ ← Q / (1/μ_A + 1/μ_B), renormalised, from the uniform joint, without acceleration
+    iterations : the most passes to spend; for "published" the number of steps (40 by default)
+
+    Returns a :class:`Solution`; "auto" and "newton" warn if it did not converge.
+    """
+    if solver not in ("auto", "newton", "published"):
+        raise InputError(f"unknown solver {solver!r}; choose auto, newton or published")
+    if not tol > 0:
+        raise InputError(f"tol is {tol}; it must be positive, for example 1e-5")
+    if iterations is not None and iterations < 1:
+        raise InputError(f"iterations is {iterations}; it must be at least 1")
+    if solver == "published":
+        return _published(tables, 40 if iterations is None else iterations, tol)
+    balance = Balance(tables)
+    limit = iterations or MOST_PASSES
+    state = _State(balance, *_start(tables, balance))
+    if solver == "auto":
+        _anderson(state, tol, limit)
+    if state.best > tol and balance.passes < limit:
+        _newton(state, tol, limit)
+    solution = state.solution(tol)
+    if not solution.converged:
+        warnings.warn(
+            f"Arnold-Gokhale stopped at a residual of {solution.residual:.2g} after "
+            f"{solution.iterations} passes (asked for {tol:.2g}); raise iterations or tol",
+            stacklevel=3,
+        )
+    return solution
+
+
+def _start(tables: Tables, balance: Balance) -> tuple[np.ndarray, np.ndarray]:
+    """α = 1/μ_A, β = 1/μ_B from the two-mask marginals, or from Q's own totals without them."""
+    if tables.log_p_a is None or tables.log_p_b is None:
+        return -np.log(balance.row_total), -np.log(balance.col_total)
+    return tuple(-v.double().cpu().numpy().clip(-300) for v in (tables.log_p_a, tables.log_p_b))
+
+
+class _State:
+    """The best strengths so far and the current pass's sums."""
+
+    def __init__(self, balance: Balance, x: np.ndarray, y: np.ndarray):
+        self.balance, self.best, self.z = balance, np.inf, None
+        self.split = len(x)
+        self.evaluate(np.concatenate([x, y]))
+
+    def evaluate(self, z: np.ndarray) -> float:
+        self.last = z
+        balance, n = self.balance, self.split
+        rows_s, rows_h, cols_s, cols_h = balance(z[:n], z[n:])
+        self.sums = np.concatenate([rows_s, cols_s])
+        self.curvature = np.concatenate([rows_h, cols_h])
+        self.gradient = np.concatenate([rows_s - balance.row_target, cols_s - balance.col_target])
+        self.residual = float(np.abs(self.gradient).max())
+        if not np.isfinite(self.residual):
+            self.residual = np.inf
+        if self.residual < self.best:
+            self.best, self.z = self.residual, z
+        return self.residual
+
+    def step(self) -> np.ndarray:
+        """Half a Newton step per unknown, taken in the logit of its share: bounded when far off."""
+        balance = self.balance
+        total = np.concatenate([balance.row_total, balance.col_total])
+        target = np.concatenate([balance.row_target, balance.col_target])
+        tiny = 1e-300
+        have, rest = np.maximum(self.sums, tiny), np.maximum(total - self.sums, tiny)
+        want, left = np.maximum(target, tiny), np.maximum(total - target, 1e-12)
+        slope = total * np.maximum(self.curvature, tiny) / (have * rest)
+        logit = np.log(want) - np.log(left) - np.log(have) + np.log(rest)
+        return np.clip(0.5 * logit / np.maximum(slope, 1e-12), -4.0, 4.0)
+
+    def solution(self, tol: float) -> Solution:
+        x, y = self.z[: self.split], self.z[self.split :]
+        return Solution(x, y, self.best, self.balance.passes, self.best <= tol)
+
+
+def _anderson(state: _State, tol: float, limit: int) -> None:
+    """The half-damped diagonal map with Anderson acceleration; restarts where it overshoots."""
+    points, steps, since = [], [], 0
+    while state.best > tol and state.balance.passes < limit and since < STALL:
+        points.append(state.last)
+        steps.append(state.step())
+        points, steps = points[-DEPTH - 1 :], steps[-DEPTH - 1 :]
+        z = points[-1] + steps[-1]
+        if len(points) > 1:
+            d_steps, d_points = np.diff(steps, axis=0), np.diff(points, axis=0)
+            # Step times curvature is the gradient: unknowns that hardly matter, whose steps are
+            # mostly rounding, then hardly count in the fit.
+            scale = state.curvature
+            fit = np.linalg.lstsq((d_steps * scale).T, steps[-1] * scale, rcond=1e-10)[0]
+            z = z - fit @ (d_points + d_steps)
+        before = state.best
+        residual = state.evaluate(z)
+        since = 0 if state.best < before else since + 1
+        if residual > 10 * before:
+            points, steps = [], []
+            state.evaluate(state.z + 0.0)
+
+
+def _newton(state: _State, tol: float, limit: int) -> None:
+    """Newton in log strengths: each step solves W-Laplacian · d = −gradient, then backs off."""
+    state.evaluate(state.z)
+    while state.best > tol and state.balance.passes < limit:
+        # Weakly joined clusters of tokens ask for steps of millions; their weights grow by e^5 at
+        # a time instead.
+        z, d = state.last, np.clip(_newton_step(state, limit), -5.0, 5.0)
+        slope, size = state.gradient @ d, 1.0
+        if not slope < 0:
+            d = state.step()
+            slope = state.gradient @ d
+        # The objective is convex along d: while its slope there has not turned uphill, it fell.
+        while state.balance.passes < limit:
+            state.evaluate(z + size * d)
+            if state.gradient @ d <= 0.5 * abs(slope):
+                break
+            size /= 2
+            if size < 1e-6:
+                return
+
+
+def _newton_step(state: _State, limit: int) -> np.ndarray:
+    """The Newton direction at the last strengths: directly where that is cheap, else by CG."""
+    if min(state.balance.shape) <= DIRECT:
+        return _direct(state)
+    tol = min(0.1, np.sqrt(state.residual))
+    return _conjugate_gradient(state, tol, max(1, min(200, limit - state.balance.passes)))
+
+
+def _direct(state: _State) -> np.ndarray:
+    """The Newton direction: the longer side eliminated, the Laplacian that is left solved."""
+    from . import kernels
+
+    balance, n = state.balance, state.split
+    balance.passes += 1
+    w = balance.weights(state.last[:n], state.last[n:])
+    b_r, b_c = -state.gradient[:n], -state.gradient[n:]
+    if len(b_r) > len(b_c):
+        w, b_r, b_c = w.T, b_c, b_r
+    d_c = np.maximum(w.sum(0), 1e-300)
+    # D_r − W D_c⁻¹ Wᵀ is the Laplacian of these weights: its diagonal needs no subtraction.
+    left = np.ascontiguousarray((w / d_c) @ w.T)
+    np.fill_diagonal(left, 0.0)
+    dx = kernels.solve_laplacian(left, b_r + w @ (b_c / d_c))
+    dy = (b_c + w.T @ dx) / d_c
+    return np.concatenate((dx, dy) if len(b_r) == n else (dy, dx))
+
+
+def _conjugate_gradient(state: _State, tol: float, most: int) -> np.ndarray:
+    """The Newton direction by conjugate gradients, preconditioned by the diagonal, to ``tol``."""
+    z, b = state.last, -state.gradient
+    n = state.split
+    # On (dx, dy) the Hessian is [D_r, −W; −Wᵀ, D_c]; constants are its null space, so b must sum
+    # to zero for a solution to exist, and rounding must not be allowed to spoil that.
+    diagonal = np.maximum(state.curvature, 1e-12 * state.curvature.max())
+    d, r = np.zeros_like(b), b - b.mean()
+    p = r / diagonal
+    rho = r @ p
+    goal = max(tol * np.abs(r).max(), 1e-15)
+    for _ in range(most):
+        rows, cols = state.balance.hessian(z[:n], z[n:], p[:n], p[n:])
+        ap = np.concatenate([rows, -cols])
+        curvature = p @ ap
+        if not curvature > 0:
+            break
+        step = rho / curvature
+        d += step * p
+        r -= step * ap
+        if np.abs(r).max() <= goal:
+            break
+        r -= r.mean()
+        scaled = r / diagonal
+        rho, old = r @ scaled, rho
+        p = scaled + (rho / old) * p
+    return d
+
+
+def _published(tables: Tables, steps: int, tol: float) -> Solution:
+    """Zermelo's algorithm: μ ← Q / (1/μ_A + 1/μ_B), renormalised, from the uniform joint."""
+    balance = Balance(tables)
+    rows, cols = tables.shape
+    x, y = np.full(rows, np.log(rows)), np.full(cols, np.log(cols))  # log 1/μ_A, log 1/μ_B
+    for _ in range(steps):
+        last = x, y
+        rows_s, _, cols_s, _ = balance(x, y)
+        # Σ_j Q/(α+β) = (Σ_j Qσ)/α: the new marginals, before they are scaled to one.
+        tiny = 1e-300
+        x, y = x - np.log(np.maximum(rows_s, tiny)), y - np.log(np.maximum(cols_s, tiny))
+        scale = np.logaddexp.reduce(-x)
+        x, y = x + scale, y + scale
+    residual = max(
+        np.abs(rows_s - balance.row_target).max(), np.abs(cols_s - balance.col_target).max()
+    )
+    # The joint after the last step is Q / (α + β) at the strengths that step started from.
+    return Solution(*last, float(residual), steps, bool(residual <= tol))
+
+
+def lower_bound(tables: Tables, solution: Solution) -> float:
+    r"""A certified lower bound on the objective, in nats (book: eq-ag-dual).
+
+    Any r + s = Q with r a table of p(a|b)'s shape (columns sum to one) and s of p(b|a)'s gives
+    H(r) + H(s) − H(p(a|b)) − H(p(b|a)) ≤ J*. The solver's r = Q(1−σ), s = Qσ miss feasibility by
+    the residual; one W-weighted Laplacian solve moves mass between them to repair every sum.
+    """
+    from . import kernels
+
+    double = Tables(tables.log_a.double().cpu(), tables.log_b.double().cpu())
+    state = _State(Balance(double), solution.log_alpha, solution.log_beta)
+    balance, n, best = state.balance, state.split, 0.0  # r = p(a|b), s = p(b|a) proves zero
+    for _ in range(12 if min(tables.shape) <= DIRECT else 2):
+        z, d = state.last, _newton_step(state, balance.passes + 300)
+        args = [*streams.arrays(double), *balance.strengths(z[:n], z[n:]), d[:n], d[n:]]
+        sums = [np.zeros(1), *(np.zeros(size) for size in tables.shape)]
+        total, rows, cols = streams.over_rows(kernels.dual_entropy, args, sums, n)
+        # What is left of a violation ε at a context of probability m costs at most ε·|log m|.
+        left = np.abs(np.concatenate([rows - balance.row_target, cols - balance.col_target]))
+        slack = float(left @ np.abs(z - z.min()))
+        best = max(best, float(total[0]) - slack)
+        if slack <= 1e-9 * best:
+            break
+        state.evaluate(z + np.clip(d, -5.0, 5.0))
+    return best

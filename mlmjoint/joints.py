@@ -1,0 +1,315 @@
+"""The ten constructions: from two conditional tables to one joint distribution.
+
+Each construction is a function of the tables that returns :class:`~mlmjoint.cells.Cells`, a formula
+for one cell; :class:`Joint` normalises it and answers questions. Nothing here holds a V×V table.
+As everywhere, ``log_a[i, j]`` is log p(a=i | b=j) and ``log_b[i, j]`` is log p(b=j | a=i).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from . import arnold_gokhale, streams
+from .cells import Cells, row_blocks
+from .errors import InputError
+from .tables import Tables, tables_from_arrays
+
+METHODS = (
+    "mlm", "mrf", "mrf-l", "hcb", "ag", "chain-ab", "chain-ba", "chain-mean", "chain-geo", "gibbs",
+)  # fmt: skip
+OPTIONS = {"hcb": {"pivot", "direction"}, "ag": {"tol", "solver", "iterations"}}
+
+
+class Joint:
+    """A joint distribution over the tokens at A (rows, i) and B (columns, j)."""
+
+    def __init__(self, tables: Tables, method: str, cells: Cells, margins=None):
+        """``margins``: log row and column sums of ``cells``, if they are known already."""
+        self.tables, self.method = tables, method
+        if margins is None:
+            margins = streams.log_marginals(tables, [cells])[0][0]
+        log_z = torch.logsumexp(margins[0], 0)
+        self.cells = cells.shift(-float(log_z))
+        self._margins = margins[0] - log_z, margins[1] - torch.logsumexp(margins[1], 0)
+
+    def __repr__(self) -> str:
+        return f"Joint({self.method!r}, {self.tables.shape[0]} x {self.tables.shape[1]})"
+
+    def log_prob(self, i, j):
+        """log μ(a=i, b=j) for two indices (a float) or two index tensors (a tensor)."""
+        rows, cols = torch.as_tensor(i), torch.as_tensor(j)
+        for index, size, name in zip((rows, cols), self.tables.shape, "ij", strict=True):
+            if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
+                raise InputError(f"{name} = {index.tolist()} lies outside 0..{size - 1}")
+        a, b = self.tables.log_a[rows, cols].double(), self.tables.log_b[rows, cols].double()
+        out = self.cells.log_cells(a, b, self.cells.row[rows], self.cells.col[cols])
+        return float(out) if out.ndim == 0 else out
+
+    def log_table(self) -> torch.Tensor:
+        """The whole table log μ (Va, Vb) in the tables' precision: the only call that makes one."""
+        out = torch.empty_like(self.tables.log_a)
+        for block in row_blocks(self.tables.shape):
+            out[block] = self._rows(block).to(out.dtype)
+        return out
+
+    def log_marginals(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """log μ(a=i) (Va,) and log μ(b=j) (Vb,), float64."""
+        return self._margins
+
+    def log_conditional_a(self, j: int) -> torch.Tensor:
+        """log μ(a=i | b=j) for every i, (Va,)."""
+        self._check_index("j", j, 1)
+        a, b = self.tables.log_a[:, [j]].double(), self.tables.log_b[:, [j]].double()
+        column = self.cells.log_block(a, b, cols=[j])[:, 0]
+        return column - torch.logsumexp(column, 0)
+
+    def log_conditional_b(self, i: int) -> torch.Tensor:
+        """log μ(b=j | a=i) for every j, (Vb,)."""
+        self._check_index("i", i, 0)
+        row = self._rows([i])[0]
+        return row - torch.logsumexp(row, 0)
+
+    def top(self, n: int = 10) -> list[tuple[str | int, str | int, float]]:
+        """The ``n`` most probable pairs: (token at A, token at B, probability), best first."""
+        if n < 1:
+            raise InputError(f"top({n}): ask for at least one pair")
+        return [
+            (self.tables.token(0, i), self.tables.token(1, j), math.exp(value))
+            for i, j, value in self.top_cells(n)
+        ]
+
+    def top_cells(self, n: int) -> list[tuple[int, int, float]]:
+        """The ``n`` most probable cells: (row, column, log μ), best first."""
+        best: list[tuple[float, int, int]] = []
+        width = self.tables.shape[1]
+        for block in row_blocks(self.tables.shape):
+            flat = self._rows(block).reshape(-1)
+            values, index = flat.topk(min(n, flat.numel()))
+            for value, k in zip(values.tolist(), index.tolist(), strict=True):
+                best.append((value, block.start + k // width, k % width))
+            best = sorted(best, key=lambda item: (-item[0], item[1], item[2]))[:n]
+        return [(i, j, value) for value, i, j in best]
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> torch.Tensor:
+        """``n`` draws of (row, column), (n, 2): i from μ(a), then j from μ(b | a=i)."""
+        if n < 1:
+            raise InputError(f"sample({n}): ask for at least one draw")
+        rows = _draw(self._margins[0].cpu(), n, generator)
+        out = torch.stack([rows, torch.zeros_like(rows)], 1)
+        for i in rows.unique().tolist():
+            chosen = rows == i
+            out[chosen, 1] = _draw(self.log_conditional_b(i).cpu(), int(chosen.sum()), generator)
+        return out
+
+    def _rows(self, rows) -> torch.Tensor:
+        """log μ of a block of rows, float64."""
+        tables = self.tables
+        return self.cells.log_block(tables.log_a[rows].double(), tables.log_b[rows].double(), rows)
+
+    def _check_index(self, name: str, index: int, axis: int) -> None:
+        if not 0 <= int(index) < self.tables.shape[axis]:
+            raise InputError(f"{name} = {index} lies outside 0..{self.tables.shape[axis] - 1}")
+
+
+class ArnoldGokhale(Joint):
+    """The AG joint with its evidence: residual, objective and a certified lower bound on it."""
+
+    def __init__(self, tables: Tables, solution: arnold_gokhale.Solution, margins=None):
+        self.solution = solution
+        self.residual, self.iterations = solution.residual, solution.iterations
+        self.converged = solution.converged
+        super().__init__(tables, "ag", ag_cells(tables, solution), margins)
+
+    @cached_property
+    def objective(self) -> float:
+        """Σ_j KL(p(·|b=j) ‖ μ(·|b=j)) + Σ_i KL(p(·|a=i) ‖ μ(·|a=i)), in nats. One pass."""
+        zeros = tuple(torch.zeros(size, dtype=torch.float64) for size in self.tables.shape)
+        kl = streams.totals(self.tables, [self.cells], [self._margins], zeros)[0]
+        return max(0.0, float(kl[0]))
+
+    @cached_property
+    def lower_bound(self) -> float:
+        """No joint has an objective below this (in nats; arnold_gokhale.lower_bound says why)."""
+        bound = arnold_gokhale.lower_bound(self.tables, self.solution)
+        # At an optimum found to the last digit the two differ by rounding alone.
+        return min(bound, self.objective) if bound - self.objective < 1e-9 * bound else bound
+
+
+def joint(tables: Tables, method: str, **options) -> Joint:
+    """Derive a joint from the tables by one of :data:`METHODS`.
+
+    Options: ``pivot=``, ``direction=`` for "hcb"; ``tol=``, ``solver=``, ``iterations=`` for "ag".
+
+    >>> import numpy as np
+    >>> log_a = np.log([[0.5, 0.5], [0.5, 0.5]])
+    >>> log_b = np.log([[0.99, 0.01], [0.01, 0.99]])
+    >>> round(joint_from_tables(log_a, log_b, "mrf").log_prob(0, 0), 3)
+    -0.703
+    """
+    check_method(method)
+    allowed = OPTIONS.get(method, set())
+    unknown = sorted(set(options) - allowed)
+    if unknown:
+        takes = f"it takes {', '.join(sorted(allowed))}" if allowed else "it takes no options"
+        raise InputError(f"{method} has no option {unknown[0]!r}; {takes}")
+    if method == "ag":
+        return ArnoldGokhale(tables, arnold_gokhale.solve(tables, **options))
+    return Joint(tables, method, CONSTRUCTIONS[method](tables, **options))
+
+
+def joint_from_tables(
+    log_a, log_b, method: str, *, log_p_a=None, log_p_b=None, log_z_a=None, log_z_b=None, **options
+) -> Joint:
+    """:func:`joint` from two arrays of log-probabilities (Va, Vb), no model needed.
+
+    "mlm" and the chains also need ``log_p_a`` (Va,) and ``log_p_b`` (Vb,); "mrf-l" needs the
+    normalisers ``log_z_a`` (Vb,) and ``log_z_b`` (Va,).
+    """
+    tables = tables_from_arrays(log_a, log_b, log_p_a, log_p_b, log_z_a, log_z_b)
+    return joint(tables, method, **options)
+
+
+def check_method(method: str) -> None:
+    if method not in METHODS:
+        raise InputError(f"unknown method {method!r}; choose from {', '.join(METHODS)}")
+
+
+def mlm_cells(tables: Tables) -> Cells:
+    """p(a=i)·p(b=j), both masked: independent by construction (eq-mlm). One forward pass."""
+    log_p_a, log_p_b = _need(tables, "mlm", "log_p_a", "log_p_b")
+    return Cells("product", log_p_a, log_p_b, 0.0, 0.0)
+
+
+def mrf_cells(tables: Tables) -> Cells:
+    """∝ p(a=i|b=j)·p(b=j|a=i) (eq-mrf): a Markov random field with one pairwise potential."""
+    zeros = _zeros(tables)
+    return Cells("product", *zeros)
+
+
+def mrf_logits_cells(tables: Tables) -> Cells:
+    """∝ exp(logit_a + logit_b) (eq-mrf-l): the MRF on raw scores, normalisers left in."""
+    log_z_a, log_z_b = _need(tables, "mrf-l", "log_z_a", "log_z_b")
+    # A constant does not change the joint; without it the scores stay near the log-probabilities.
+    return Cells("product", log_z_b - log_z_b.max(), log_z_a - log_z_a.max())
+
+
+def hcb_cells(tables: Tables, pivot: int | None = None, direction: str = "ab") -> Cells:
+    """∝ p(a=i|b=j) / p(a=i*|b=j) · p(b=j|a=i*) with a pivot i* at A (eq-hcb; Besag 1974).
+
+    ``pivot``: a row (direction "ab") or a column (direction "ba", the roles of A and B swapped). By
+    default the argmax with both masked or, where that is unknown, of the mean conditional.
+    """
+    if direction not in ("ab", "ba"):
+        raise InputError(
+            f"direction is {direction!r}; choose 'ab' (pivot at A) or 'ba' (pivot at B)"
+        )
+    axis = 0 if direction == "ab" else 1
+    table, other = (tables.log_a, tables.log_b)[:: 1 if axis == 0 else -1]
+    if pivot is None:
+        marginal = (tables.log_p_a, tables.log_p_b)[axis]
+        if marginal is None:
+            marginal = table.double().exp().sum(1 - axis)
+        pivot = int(marginal.argmax())
+    if not 0 <= pivot < tables.shape[axis]:
+        raise InputError(f"pivot {pivot} lies outside 0..{tables.shape[axis] - 1}")
+    weight = other.select(axis, pivot).double() - table.select(axis, pivot).double()
+    if not bool(torch.isfinite(weight).all()):
+        raise InputError(
+            f"pivot {pivot} has probability zero in some context; choose another pivot="
+        )
+    row, col = _zeros(tables)
+    if axis == 0:
+        return Cells("product", row, weight - weight.max(), 1.0, 0.0)
+    return Cells("product", weight - weight.max(), col, 0.0, 1.0)
+
+
+def ag_cells(tables: Tables, solution: arnold_gokhale.Solution) -> Cells:
+    """Q_ij / (α_i + β_j), Q = p(a|b) + p(b|a), at the solved strengths (eq-ag)."""
+    device = tables.log_a.device
+    strengths = (torch.from_numpy(v).to(device) for v in (solution.log_alpha, solution.log_beta))
+    return Cells("ag", *strengths)
+
+
+def chain_ab_cells(tables: Tables) -> Cells:
+    """p(a=i)·p(b=j|a=i) (eq-chain-ab): left first, then right given left."""
+    (log_p_a,) = _need(tables, "chain-ab", "log_p_a")
+    return Cells("product", log_p_a, _zeros(tables)[1], 0.0, 1.0)
+
+
+def chain_ba_cells(tables: Tables) -> Cells:
+    """p(b=j)·p(a=i|b=j) (eq-chain-ba): right first, then left given right."""
+    (log_p_b,) = _need(tables, "chain-ba", "log_p_b")
+    return Cells("product", _zeros(tables)[0], log_p_b, 1.0, 0.0)
+
+
+def chain_mean_cells(tables: Tables) -> Cells:
+    """½ chain-ab + ½ chain-ba (eq-chain-mean)."""
+    log_p_a, log_p_b = _need(tables, "chain-mean", "log_p_a", "log_p_b")
+    return Cells("mixture", log_p_a - math.log(2), log_p_b - math.log(2))
+
+
+def chain_geo_cells(tables: Tables) -> Cells:
+    """∝ sqrt(chain-ab · chain-ba) (eq-chain-geo)."""
+    log_p_a, log_p_b = _need(tables, "chain-geo", "log_p_a", "log_p_b")
+    return Cells("product", 0.5 * log_p_a, 0.5 * log_p_b, 0.5, 0.5)
+
+
+def gibbs_cells(tables: Tables, most: int = 1000) -> Cells:
+    """½[p(a=i|b=j)·m_B(j) + p(b=j|a=i)·m_A(i)] (eq-gibbs): random-scan Gibbs at stationarity.
+
+    m_A = P_a m_B and m_B = P_bᵀ m_A by power iteration on two vectors (Heckerman et al. 2000).
+    """
+    start = tables.log_p_b
+    cols = tables.shape[1]
+    m_b = np.full(cols, 1 / cols) if start is None else start.double().exp().cpu().numpy()
+    tol = 1e-6 if streams.precision(tables) is np.float32 else 1e-12
+    for _ in range(most):
+        m_a, new = streams.gibbs_sweep(tables, m_b)
+        new /= new.sum()
+        change, m_b = np.abs(new - m_b).sum(), new
+        if change <= tol:
+            break
+    else:
+        warnings.warn(
+            f"Gibbs marginals still moved by {change:.2g} after {most} sweeps", stacklevel=3
+        )
+    device = tables.log_a.device
+    halves = (torch.from_numpy(m / (2 * m.sum())).log().to(device) for m in (m_a, m_b))
+    return Cells("mixture", *halves)
+
+
+CONSTRUCTIONS = {
+    "mlm": mlm_cells,
+    "mrf": mrf_cells,
+    "mrf-l": mrf_logits_cells,
+    "hcb": hcb_cells,
+    "chain-ab": chain_ab_cells,
+    "chain-ba": chain_ba_cells,
+    "chain-mean": chain_mean_cells,
+    "chain-geo": chain_geo_cells,
+    "gibbs": gibbs_cells,
+}
+
+
+def _need(tables: Tables, method: str, *names: str) -> list[torch.Tensor]:
+    missing = [name for name in names if getattr(tables, name) is None]
+    if missing:
+        raise InputError(f"{method} needs {' and '.join(missing)}; pass {missing[0]}=")
+    return [getattr(tables, name).double() for name in names]
+
+
+def _zeros(tables: Tables) -> tuple[torch.Tensor, torch.Tensor]:
+    device = tables.log_a.device
+    return tuple(torch.zeros(size, dtype=torch.float64, device=device) for size in tables.shape)
+
+
+def _draw(log_p: torch.Tensor, n: int, generator) -> torch.Tensor:
+    """``n`` indices by inverting the cumulative sum."""
+    cumulative = log_p.double().exp().cumsum(0)
+    u = torch.rand(n, dtype=torch.float64, generator=generator) * cumulative[-1]
+    return torch.searchsorted(cumulative, u, right=True).clamp_max(len(log_p) - 1)
