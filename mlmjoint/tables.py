@@ -1,4 +1,4 @@
-"""The two conditional tables of a pair of positions, with everything the constructions need beside them."""
+"""The two conditional tables of a pair of positions, with what the constructions need beside them."""
 
 from __future__ import annotations
 
@@ -115,7 +115,8 @@ def _check_values(name: str, value: torch.Tensor) -> None:
     if bool(bad.any()):
         index = tuple(int(k) for k in bad.nonzero()[0])
         raise InputError(
-            f"{name}{list(index)} is {float(value[index])}; log-probabilities must be finite or -inf"
+            f"{name}{list(index)} is {float(value[index])}; "
+            "log-probabilities must be finite or -inf"
         )
 
 
