@@ -1,4 +1,4 @@
-"""The two conditional tables of a pair of positions, with what the constructions need beside them."""
+"""The two conditional tables of a pair of positions, and what the constructions need with them."""
 
 from __future__ import annotations
 
