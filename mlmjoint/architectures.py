@@ -16,9 +16,9 @@ class Layer:
     """x = norm1(x + attention(x)); x = norm2(x + w2·act(w1·x)). Weights multiply from the right."""
 
     w_qkv: Tensor  # (H, 3H)
-    b_qkv: Tensor  # (3H,)
+    b_q: Tensor  # (H,); the key bias shifts all scores of a query alike: softmax drops it
     w_o: Tensor  # (H, H)
-    b_o: Tensor  # (H,)
+    b_o: Tensor  # (H,), with the value bias in it: attention weights sum to one
     norm1: nn.LayerNorm
     w1: Tensor  # (H, F)
     b1: Tensor  # (F,)
@@ -57,9 +57,15 @@ def read_stack(model: nn.Module) -> Stack | None:
 def _layer(q, k, v, o, norm1, up, down, norm2, act) -> Layer:
     # One contiguous (H, 3H) matrix makes the three projections a single product.
     w_qkv = torch.cat([q.weight, k.weight, v.weight]).t().contiguous()
-    b_qkv = torch.cat([q.bias, k.bias, v.bias])
-    w_o, w1, w2 = (linear.weight.t() for linear in (o, up, down))
-    return Layer(w_qkv, b_qkv, w_o, o.bias, norm1, w1, up.bias, w2, down.bias, norm2, act)
+    # On a CPU the products of small models run a tenth faster on transposed copies.
+    copy = q.weight.device.type == "cpu"
+    w_o, w1, w2 = (_right(linear.weight, copy) for linear in (o, up, down))
+    b_o = torch.addmv(o.bias, o.weight, v.bias)
+    return Layer(w_qkv, q.bias, w_o, b_o, norm1, w1, up.bias, w2, down.bias, norm2, act)
+
+
+def _right(weight: Tensor, copy: bool) -> Tensor:
+    return weight.t().contiguous() if copy else weight.t()
 
 
 def _bert_layer(layer) -> Layer:

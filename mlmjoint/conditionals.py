@@ -20,8 +20,8 @@ Tensor = torch.Tensor
 # On CPU the widest activation of a batch should stay in the second-level cache, but the matrix
 # products want at least this many rows; the head wants more sequences at once.
 CACHE_BYTES = 6_000_000
-PRODUCT_ROWS = 384
-HEAD_BLOCK = 512
+PRODUCT_ROWS = 768
+HEAD_BLOCK = 1024
 
 
 def conditionals(
@@ -125,7 +125,7 @@ def fill_rows(table: Tensor, blocks, head: Head | None, keep: Tensor | None = No
 
     The product lands in the table itself and is normalised there: no second buffer.
     """
-    log_z, start = [], 0
+    log_z, start, guess = [], 0, 0.0
     for features in blocks:
         stop = start + len(features)
         rows = table[start:stop]  # (n, V)
@@ -135,14 +135,15 @@ def fill_rows(table: Tensor, blocks, head: Head | None, keep: Tensor | None = No
             torch.mm(features, head.weight.t(), out=rows)
         else:
             rows.copy_(features @ head.weight.t())
-        log_z.append(normalise_rows(rows, _bias(head, table)))
+        log_z.append(normalise_rows(rows, _bias(head, table), guess))
+        guess = float(log_z[-1].median())
         start = stop
     return torch.cat(log_z)
 
 
 def fill_columns(table: Tensor, blocks, head: Head | None, keep: Tensor | None = None) -> Tensor:
     """The same column by column: the transposed product is written, so nothing is transposed."""
-    log_z, start = [], 0
+    log_z, start, guess = [], 0, 0.0
     for features in blocks:
         stop = start + len(features)
         columns = table[:, start:stop]  # (V, n)
@@ -152,7 +153,8 @@ def fill_columns(table: Tensor, blocks, head: Head | None, keep: Tensor | None =
             torch.mm(head.weight, features.t(), out=columns)
         else:
             columns.copy_(head.weight @ features.t())
-        log_z.append(normalise_columns(table, start, stop, _bias(head, table)))
+        log_z.append(normalise_columns(table, start, stop, _bias(head, table), guess))
+        guess = float(log_z[-1].median())
         start = stop
     return torch.cat(log_z)
 

@@ -9,7 +9,7 @@ at position m is wanted. So in a post-layer-norm encoder with absolute positions
   per head and only the feed-forward runs at every position;
 * middle layers: in full, in batches that stay in cache;
 * last layer: query, output and feed-forward at m only, with the key and value projections moved
-  to the query's side (the key bias shifts all scores alike and drops out of the softmax).
+  to the query's side.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from .architectures import Layer, Stack
-from .vector_math import add_norm, bias_gelu, fold_norm
+from .vector_math import add_norm, fold_norm
 
 Tensor = torch.Tensor
 
@@ -51,8 +51,7 @@ class Substitutions:
         # A lone layer is needed at the masked position only.
         self.kept = list(range(length)) if len(self.stack.layers) > 1 else [self.m]
         others = [t for t in range(length) if t != self.s]
-        qkv = torch.addmm(layer.b_qkv, x, layer.w_qkv).view(length, 3, heads, -1)
-        q, k, v = qkv.unbind(1)  # (T, heads, d)
+        q, k, v = _project(layer, x).view(length, 3, heads, -1).unbind(1)  # (T, heads, d)
         self.scale = q.shape[-1] ** -0.5
         self.q = q[self.kept] * self.scale  # (kept, heads, d)
         self.k, self.v = k[others], v[others]  # (T - 1, heads, d)
@@ -68,7 +67,7 @@ class Substitutions:
         layer, heads = self.stack.layers[0], self.stack.heads
         x_new = self.stack.embed(tokens, self.positions[self.s].expand(len(tokens)))  # (n, H)
         n, width = x_new.shape
-        qkv = torch.addmm(layer.b_qkv, x_new, layer.w_qkv).view(n, 3, heads, -1)
+        qkv = _project(layer, x_new).view(n, 3, heads, -1)
         q_new, k_new, v_new = qkv.unbind(1)  # (n, heads, d)
         v_out = torch.bmm(v_new.transpose(0, 1), self.w_o).transpose(0, 1).contiguous()
         scores = torch.bmm(k_new.transpose(0, 1), self.q.permute(1, 2, 0))  # (heads, n, kept)
@@ -102,8 +101,8 @@ class Substitutions:
     def _attention(self, layer: Layer, x: Tensor) -> Tensor:
         n, length, width = x.shape
         flat = x.view(-1, width)
-        qkv = torch.addmm(layer.b_qkv, flat, layer.w_qkv)
-        q, k, v = qkv.view(n, length, 3, self.stack.heads, -1).permute(2, 0, 3, 1, 4)
+        qkv = _project(layer, flat).view(n, length, 3, self.stack.heads, -1)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # (n, heads, T, d)
         context = nn.functional.scaled_dot_product_attention(q, k, v)  # (n, heads, T, d)
         context = context.transpose(1, 2).reshape(-1, width)
         return self._add_norm(context @ layer.w_o, layer.b_o, flat, layer.norm1).view(x.shape)
@@ -113,7 +112,7 @@ class Substitutions:
         heads = self.stack.heads
         w_q, w_k, w_v = layer.w_qkv.split(width, 1)  # (H, H) each
         here = x[:, self.m]  # (n, H)
-        q = torch.addmm(layer.b_qkv[:width], here, w_q).view(n, heads, -1).transpose(0, 1)
+        q = torch.addmm(layer.b_q, here, w_q).view(n, heads, -1).transpose(0, 1)
         d = q.shape[-1]
         by_head = w_k.view(width, heads, d).permute(1, 2, 0)  # (heads, d, H)
         probe = torch.bmm(q * d**-0.5, by_head).transpose(0, 1)  # (n, heads, H)
@@ -121,16 +120,15 @@ class Substitutions:
         seen = torch.bmm(weights, x).transpose(0, 1)  # (heads, n, H)
         by_head = w_v.view(width, heads, d).transpose(0, 1)  # (heads, H, d)
         context = torch.bmm(seen, by_head).transpose(0, 1).reshape(n, width)
-        context += layer.b_qkv[2 * width :]
         return self._add_norm(context @ layer.w_o, layer.b_o, here, layer.norm1)[:, None]
 
     def _feed_forward(self, layer: Layer, x: Tensor) -> Tensor:
         flat = x.view(-1, x.shape[-1])
-        if self.kernels and _is_exact_gelu(layer.act):
-            inner = flat @ layer.w1
-            bias_gelu(_array(inner), _array(layer.b1))
+        inner = torch.addmm(layer.b1, flat, layer.w1)
+        if _is_exact_gelu(layer.act):
+            torch.ops.aten.gelu_(inner)
         else:
-            inner = layer.act(torch.addmm(layer.b1, flat, layer.w1))
+            inner = layer.act(inner)
         return self._add_norm(inner @ layer.w2, layer.b2, flat, layer.norm2).view(x.shape)
 
     def _add_norm(self, y: Tensor, bias: Tensor, residual: Tensor, norm: nn.LayerNorm) -> Tensor:
@@ -139,6 +137,13 @@ class Substitutions:
         arrays = (y, bias, residual.contiguous(), norm.weight, norm.bias)
         add_norm(*map(_array, arrays), norm.eps)
         return y
+
+
+def _project(layer: Layer, x: Tensor) -> Tensor:
+    """Queries, keys and values of x (n, H) side by side: (n, 3H)."""
+    qkv = x @ layer.w_qkv
+    qkv[:, : x.shape[1]] += layer.b_q
+    return qkv
 
 
 def _array(tensor: Tensor):

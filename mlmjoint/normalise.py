@@ -13,17 +13,25 @@ from .vector_math import exp32, f32
 # Row tiles of a column block stay in the first-level cache; partial sums join in float64.
 TILE = 32
 CHUNK = 1024
+# Sums relative to a guess of log Z are kept within this range, far from where float32 loses digits;
+# outside it (or with a NaN) they are redone relative to the true maximum.
+SMALLEST, LARGEST = 1e-20, 1e30
 
 _vector = {"nogil": True, "cache": True, "fastmath": {"contract", "nsz"}, "error_model": "numpy"}
 _summing = {**_vector, "fastmath": {"reassoc", "contract", "nsz"}}
 
 
-def normalise_rows(logits: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """logits (n, V) <- log softmax over each row of logits + bias; returns log Z (n,), float64."""
+def normalise_rows(
+    logits: torch.Tensor, bias: torch.Tensor | None, guess: float = 0.0
+) -> torch.Tensor:
+    """logits (n, V) <- log softmax over each row of logits + bias; returns log Z (n,), float64.
+
+    ``guess`` is about what log Z will be; a bad one costs a second pass, never accuracy.
+    """
     if _has_kernel(logits):
         log_z = np.empty(logits.shape[0])
         bias = _vector_or_zeros(bias, logits.shape[1])
-        _normalise_rows(logits.numpy(), bias, log_z)
+        _normalise_rows(logits.numpy(), bias, f32(guess), log_z)
         return torch.from_numpy(log_z)
     if bias is not None:
         logits += bias
@@ -33,13 +41,13 @@ def normalise_rows(logits: torch.Tensor, bias: torch.Tensor | None) -> torch.Ten
 
 
 def normalise_columns(
-    table: torch.Tensor, start: int, stop: int, bias: torch.Tensor | None
+    table: torch.Tensor, start: int, stop: int, bias: torch.Tensor | None, guess: float = 0.0
 ) -> torch.Tensor:
     """The same over axis 0 for columns start..stop of a (V, W) table; returns log Z (n,)."""
     if _has_kernel(table):
         log_z = np.empty(stop - start)
         bias = _vector_or_zeros(bias, table.shape[0])
-        _normalise_columns(table.numpy(), start, stop, bias, log_z)
+        _normalise_columns(table.numpy(), start, stop, bias, f32(guess), log_z)
         return torch.from_numpy(log_z)
     block = table[:, start:stop]
     if bias is not None:
@@ -97,15 +105,24 @@ def _sum_exp(row, bias, top):
 
 
 @numba.njit(**_vector)
-def _normalise_rows(logits, bias, log_z):
+def _total_exp(row, bias, top):
+    total = 0.0
+    for start in range(0, row.shape[0], CHUNK):
+        stop = min(start + CHUNK, row.shape[0])
+        total += np.float64(_sum_exp(row[start:stop], bias[start:stop], top))
+    return total
+
+
+@numba.njit(**_vector)
+def _normalise_rows(logits, bias, guess, log_z):
     lanes = np.empty(64, np.float32)
     for r in range(logits.shape[0]):
         row = logits[r]
-        top = _row_max(row, bias, lanes)
-        total = 0.0
-        for start in range(0, row.shape[0], CHUNK):
-            stop = min(start + CHUNK, row.shape[0])
-            total += np.float64(_sum_exp(row[start:stop], bias[start:stop], top))
+        top = guess
+        total = _total_exp(row, bias, top)
+        if not (SMALLEST < total < LARGEST):
+            top = _row_max(row, bias, lanes)
+            total = _total_exp(row, bias, top)
         log_z[r] = np.float64(top) + math.log(total)
         shift = f32(log_z[r])
         for k in range(row.shape[0]):
@@ -132,25 +149,66 @@ def _shift_row(row, bias, shifts):
 
 
 @numba.njit(**_vector)
-def _normalise_columns(table, start, stop, bias, log_z):
-    # One running (maximum, sum) per column, brought up to date tile by tile.
-    width = stop - start
-    tops = np.full(width, f32(-np.inf), np.float32)
-    old_tops = tops.copy()
-    sums = np.zeros(width, np.float32)
-    totals = np.zeros(width)
+def _column_tops(table, start, stop, bias, tops):
+    tops[:] = f32(-np.inf)
+    for i in range(table.shape[0]):
+        _raise_tops(table[i, start:stop], bias[i], tops)
+
+
+@numba.njit(**_vector)
+def _column_totals(table, start, stop, bias, tops, sums, totals):
+    totals[:] = 0.0
+    for first in range(0, table.shape[0], TILE):
+        sums[:] = f32(0.0)
+        for i in range(first, min(first + TILE, table.shape[0])):
+            _add_exps(table[i, start:stop], bias[i], tops, sums)
+        for k in range(sums.shape[0]):
+            totals[k] += sums[k]
+
+
+@numba.njit(**_vector)
+def _add_four(row0, row1, row2, row3, shift0, shift1, shift2, shift3, sums):
+    # Four rows at a time: the running sums are loaded and stored a quarter as often.
+    for k in range(sums.shape[0]):
+        left = exp32(row0[k] + shift0) + exp32(row1[k] + shift1)
+        sums[k] += left + (exp32(row2[k] + shift2) + exp32(row3[k] + shift3))
+
+
+@numba.njit(**_vector)
+def _column_totals_near(table, start, stop, bias, guess, sums, totals):
+    """Sums of exp(logit - guess) down each column."""
+    totals[:] = 0.0
+    tops = np.full(sums.shape[0], guess)
     for first in range(0, table.shape[0], TILE):
         last = min(first + TILE, table.shape[0])
-        for i in range(first, last):
-            _raise_tops(table[i, start:stop], bias[i], tops)
         sums[:] = f32(0.0)
-        for i in range(first, last):
+        whole = last - (last - first) % 4
+        for i in range(first, whole, 4):
+            _add_four(
+                table[i, start:stop],
+                table[i + 1, start:stop],
+                table[i + 2, start:stop],
+                table[i + 3, start:stop],
+                bias[i] - guess,
+                bias[i + 1] - guess,
+                bias[i + 2] - guess,
+                bias[i + 3] - guess,
+                sums,
+            )
+        for i in range(whole, last):
             _add_exps(table[i, start:stop], bias[i], tops, sums)
-        for k in range(width):
-            if tops[k] != old_tops[k]:
-                totals[k] *= math.exp(np.float64(old_tops[k]) - np.float64(tops[k]))
-                old_tops[k] = tops[k]
+        for k in range(sums.shape[0]):
             totals[k] += sums[k]
+
+
+@numba.njit(**_vector)
+def _normalise_columns(table, start, stop, bias, guess, log_z):
+    width = stop - start
+    tops, sums, totals = np.full(width, guess), np.empty(width, np.float32), np.empty(width)
+    _column_totals_near(table, start, stop, bias, guess, sums, totals)
+    if not (totals.min() > SMALLEST and totals.max() < LARGEST):
+        _column_tops(table, start, stop, bias, tops)
+        _column_totals(table, start, stop, bias, tops, sums, totals)
     for k in range(width):
         log_z[k] = np.float64(tops[k]) + math.log(totals[k])
     shifts = log_z.astype(np.float32)
