@@ -65,7 +65,7 @@ def metrics(
     out: dict = {"unary": {"u_nll": _unary(tables)}}
     for k, name in enumerate(names):
         a_kl = _infinite(max(0.0, float(kl[k]) / (rows + cols)))
-        out[name] = {**_at_gold(tables, built[name]), "a_kl": a_kl}
+        out[name] = {**at_gold(tables, built[name]), "a_kl": a_kl}
     out["incompatibility"] = _infinite(squares / (rows * cols))
     out["jsd"] = Pairwise(
         {
@@ -111,7 +111,8 @@ def _unary(tables: Tables) -> float | None:
     return -0.5 * (float(tables.log_a[i, j]) + float(tables.log_b[i, j]))
 
 
-def _at_gold(tables: Tables, joint: Joint) -> dict:
+def at_gold(tables: Tables, joint: Joint) -> dict:
+    """What one joint says at the gold tokens: u_nll, p_nll, g_kl; None where they are unknown."""
     if tables.gold_cell is None:
         return {"u_nll": None, "p_nll": None, "g_kl": None}
     i, j = tables.gold_cell
