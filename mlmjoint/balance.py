@@ -1,8 +1,8 @@
 """The balance equations of Arnold-Gokhale and their Hessian: one streaming pass over Q a call.
 
 With strengths α, β and σ_ij = α_i / (α_i + β_j), row i asks Σ_j Q_ij σ_ij = 1 and column j asks
-Σ_i Q_ij (1 − σ_ij) = 1 (book: eq-ag-balance). In log strengths x = log α, y = log β the Hessian is the
-Laplacian of the bipartite graph with weights W = Qσ(1−σ).
+Σ_i Q_ij (1 − σ_ij) = 1 (book: eq-ag-balance). In log strengths x = log α, y = log β the Hessian is
+the Laplacian of the bipartite graph with weights W = Qσ(1−σ).
 """
 
 from __future__ import annotations
