@@ -1,0 +1,177 @@
+"""Where the pairs of a study are measured: in this process, or by the workers of a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+
+from .errors import InputError
+from .measure import Job, Measurer, Measures
+from .models import MLM, load
+
+ENGINES = ("local", "ray")
+MOST_DEATHS = 3  # workers one pair may take with it before the study gives up
+
+
+class LocalEngine:
+    """One pair after the other, in the order of the sentences."""
+
+    name = "local"
+
+    def run(self, jobs: Sequence[Job], mlm: MLM, measures: Measures, **_) -> Iterator[dict]:
+        measure = Measurer(mlm, measures)
+        for job in jobs:
+            yield measure(job)
+
+
+class RayEngine:
+    """Pairs spread over Ray workers, each with a model of its own; a dead worker's pair is redone.
+
+    ``workers`` defaults to one per GPU of the cluster or, where there is none, one per two CPUs.
+    The cluster is the one RAY_ADDRESS names, the one already running here, or a local one made for
+    the study. ``pids`` lists the process of every worker that was started.
+    """
+
+    name = "ray"
+
+    def __init__(self, workers: int | None = None):
+        if workers is not None and workers < 1:
+            raise InputError(f"{workers} workers cannot measure anything; give at least 1")
+        self.workers, self.pids = workers, []
+
+    def run(
+        self,
+        jobs: Sequence[Job],
+        mlm: MLM,
+        measures: Measures,
+        model: str = "",
+        device: str = "auto",
+        dtype: str = "float32",
+    ) -> Iterator[dict]:
+        """Yield records as they come, in any order. ``model`` is what each worker loads."""
+        ray, mine = _connect()
+        try:
+            yield from self._run(ray, deque(jobs), (model, device, dtype, measures), mlm)
+        finally:
+            if mine:
+                ray.shutdown()
+
+    def _run(self, ray, queue: deque, arguments: tuple, mlm: MLM) -> Iterator[dict]:
+        worker_class, most = self._worker_class(ray)
+        pending: dict = {}  # future -> (worker, its job, or None while it loads the model)
+        deaths: Counter = Counter()
+        left = len(queue)
+
+        def start() -> None:
+            worker = worker_class.remote()
+            pending[worker.load.remote(*arguments)] = worker, None
+
+        for _ in range(min(most, left)):
+            start()
+        try:
+            while left:
+                (future,), _ = ray.wait(list(pending), num_returns=1)
+                worker, job = pending.pop(future)
+                try:
+                    answer = ray.get(future)
+                except ray.exceptions.RayActorError:
+                    deaths[job] += 1
+                    if deaths[job] >= MOST_DEATHS:
+                        raise InputError(_gave_up(job)) from None
+                    if job is not None:
+                        queue.appendleft(job)
+                    start()
+                    continue
+                except ray.exceptions.RayTaskError as error:
+                    # The worker's own one line, without the traceback of the way here.
+                    raise (error.cause if isinstance(error.cause, InputError) else error) from None
+                if job is None:
+                    self._check(answer, mlm)
+                else:
+                    left -= 1
+                    yield answer
+                if queue:
+                    job = queue.popleft()
+                    pending[worker.measure.remote(job)] = worker, job
+        finally:
+            for worker, _ in pending.values():
+                ray.kill(worker)
+
+    def _check(self, answer: dict, mlm: MLM) -> None:
+        self.pids.append(answer["pid"])
+        if answer["fingerprint"] != mlm.fingerprint:
+            raise InputError(
+                f"a worker loaded other weights of {mlm.name} than this process; "
+                "give every machine the same model folder or revision"
+            )
+
+    def _worker_class(self, ray):
+        """The actor class with its share of the cluster, and how many to start."""
+        cluster = ray.cluster_resources()
+        gpus, cpus = int(cluster.get("GPU", 0)), int(cluster.get("CPU", 1))
+        workers = self.workers or gpus or max(1, cpus // 2)
+        share = {"num_cpus": max(1, cpus // workers)}
+        if gpus:
+            share["num_gpus"] = min(1.0, gpus / workers)
+        return ray.remote(**share)(Worker), workers
+
+
+class Worker:
+    """What a Ray worker does: load the model once, then measure one job after the other."""
+
+    def load(self, model: str, device: str, dtype: str, measures: Measures) -> dict:
+        mlm = load(model, device=device, dtype=dtype)
+        self._measure = Measurer(mlm, measures)
+        return {"pid": os.getpid(), "fingerprint": mlm.fingerprint, "device": str(mlm.device)}
+
+    def measure(self, job: Job) -> dict:
+        return self._measure(job)
+
+
+def engine_named(engine, workers: int | None = None):
+    """An engine by name; an engine object comes back as it is."""
+    if engine == "local":
+        if workers is not None:
+            raise InputError(f"--workers {workers} needs --engine ray; local has one process")
+        return LocalEngine()
+    if engine == "ray":
+        return RayEngine(workers)
+    if isinstance(engine, str):
+        raise InputError(f"unknown engine {engine!r}; choose one of {', '.join(ENGINES)}")
+    return engine
+
+
+def _connect():
+    """Ray, connected, and whether this process started it."""
+    # A study tells nobody about itself, and workers without a GPU may not hide the CPU's threads.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError:
+        raise InputError('--engine ray needs Ray; pip install "mlmjoint[ray]"') from None
+    if ray.is_initialized():
+        return ray, False
+    quiet = {"log_to_driver": False, "logging_level": "error"}
+    if os.environ.get("RAY_ADDRESS"):
+        try:
+            ray.init(**quiet)
+        except Exception as error:
+            address = os.environ["RAY_ADDRESS"]
+            raise InputError(
+                f"no Ray cluster answers at RAY_ADDRESS={address} ({type(error).__name__}); "
+                "start one or unset RAY_ADDRESS"
+            ) from None
+    else:
+        ray.init(include_dashboard=False, **quiet)
+    return ray, True
+
+
+def _gave_up(job: Job | None) -> str:
+    if job is None:
+        return f"{MOST_DEATHS} workers died while they loaded the model; is there memory for it?"
+    return (
+        f"{MOST_DEATHS} workers died over sentence {job.sentence}; give workers more memory, or a "
+        "smaller --batch-size, and start again: the pairs done so far are kept"
+    )

@@ -1,0 +1,156 @@
+"""A study's manifest: what was measured, on what, with which versions; never where on a machine."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+from . import corpora
+from .errors import InputError
+from .joints import METHODS
+from .measure import Measures, text_vocabulary
+from .models import MLM
+from .records import read_manifest, write_manifest
+
+FORMAT = 1  # raised when records change their meaning
+LIBRARIES = ("mlmjoint", "torch", "transformers", "tokenizers", "numpy", "numba")
+# What makes two studies the same; n may grow, and machines may change between two sittings.
+SAME = ("format", "pairs", "seed", "methods", "extras", "as_published", "dtype")
+
+
+def describe(
+    mlm: MLM,
+    model: str,
+    corpus: corpora.Corpus,
+    data_name: str | None,
+    source: str | None,
+    seed: int,
+    pairs: str,
+    measures: Measures,
+    engine: str,
+    device: str,
+    folder: Path,
+    n: int | None,
+) -> dict:
+    """The manifest of a study that is about to begin."""
+    model, data_name = _model_name(model), data_name or _without_path(corpus.spec)
+    vocabulary = None if measures.as_published else text_vocabulary(mlm)
+    return {
+        "format": FORMAT,
+        "model": {
+            "name": model,
+            "revision": mlm.revision,
+            "fingerprint": mlm.fingerprint,
+            "vocab_size": mlm.vocab_size,
+        },
+        "data": {
+            "name": data_name,
+            "source": source or _source(corpus, data_name),
+            "fingerprint": corpus.fingerprint,
+            "sentences": len(corpus),
+            **corpus.counts,
+        },
+        "pairs": pairs,
+        "seed": seed,
+        "methods": list(measures.methods),
+        "extras": measures.extras,
+        "as_published": measures.as_published,
+        "vocabulary": mlm.vocab_size if vocabulary is None else len(vocabulary),
+        "dtype": str(next(mlm.model.parameters()).dtype).removeprefix("torch."),
+        "command": _command(model, data_name, folder, pairs, n, seed, measures),
+        "environments": [_environment(mlm, engine, device)],
+    }
+
+
+def bring_on(folder: Path, manifest: dict, corpus, has_records: bool) -> None:
+    """Write the manifest of a new study, or check that an old one is the same and bring it on."""
+    before = read_manifest(folder)
+    if before is None:
+        if has_records:
+            raise InputError(
+                f"{folder} holds records without a manifest; restore manifest.json or choose "
+                "another --out"
+            )
+        write_manifest(folder, manifest)
+        return
+    for key in SAME:
+        if before.get(key) != manifest[key]:
+            _refuse(folder, key, before.get(key), manifest[key])
+    for part in ("model", "data"):
+        old, new = before[part], manifest[part]
+        if part == "data":
+            if len(corpus) < old["sentences"]:
+                _refuse(folder, "sentences", old["sentences"], len(corpus))
+            new = {**new, "fingerprint": _prefix_fingerprint(corpus, old["sentences"])}
+        if old["fingerprint"] != new["fingerprint"]:
+            _refuse(folder, part, *(f"{m['name']} ({m['fingerprint'][:8]})" for m in (old, new)))
+    environments = before["environments"]
+    if manifest["environments"][0] not in environments:
+        environments = environments + manifest["environments"]
+    after = {**manifest, "environments": environments}
+    if after != before:
+        write_manifest(folder, after)
+
+
+def _refuse(folder: Path, what: str, old, new) -> None:
+    old, new = (" ".join(v) if isinstance(v, list) else v for v in (old, new))
+    raise InputError(
+        f"{folder} holds records of another study ({what}: {old}, not {new}); "
+        "choose another --out, or the same settings to go on"
+    )
+
+
+def _prefix_fingerprint(corpus, n: int) -> str:
+    return corpora.Corpus(corpus.spec, corpus.sentences[:n], corpus.source, {}).fingerprint
+
+
+def _model_name(name: str) -> str:
+    return Path(name).name if Path(name).expanduser().is_dir() else name
+
+
+def _without_path(spec: str) -> str:
+    kind, colon, rest = spec.partition(":")
+    if kind == "jsonl" and ":" in rest:
+        file, _, field = rest.rpartition(":")
+        return f"jsonl:{Path(file).name}:{field}"
+    return f"{kind}{colon}{Path(rest).name}" if colon else spec
+
+
+def _source(corpus, data_name: str) -> str:
+    """The corpus's own word on where it comes from, unless that is a path."""
+    first, _, rest = corpus.source.partition(" ")
+    if ":" in corpus.spec or Path(first).is_absolute():
+        return " ".join(filter(None, (data_name, rest)))
+    return corpus.source
+
+
+def _command(model, data, folder: Path, pairs, n, seed, measures: Measures) -> str:
+    try:
+        folder = folder.resolve().relative_to(Path.cwd())
+    except ValueError:
+        folder = folder.name
+    words = ["mlmjoint", "study", "--model", model, "--data", data, "--pairs", pairs]
+    words += [] if n is None else ["--n", str(n)]
+    words += ["--seed", str(seed)]
+    words += [] if measures.methods == METHODS else ["--methods", *measures.methods]
+    words += [] if measures.extras else ["--no-extras"]
+    words += ["--as-published"] if measures.as_published else []
+    return shlex.join([*words, "--out", str(folder)])
+
+
+def _environment(mlm: MLM, engine: str, device: str) -> dict:
+    versions = {"python": platform.python_version()}
+    for library in [*LIBRARIES, *(["ray"] if engine == "ray" else [])]:
+        try:
+            versions[library] = version(library)
+        except PackageNotFoundError:
+            versions[library] = "not installed"
+    where = str(device)
+    if engine == "local":
+        cuda = mlm.device.type == "cuda"
+        where = torch.cuda.get_device_name(mlm.device) if cuda else str(mlm.device)
+    return {"engine": engine, "device": where, "versions": versions}
