@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numba
 import numpy as np
@@ -31,7 +33,8 @@ def normalise_rows(
     if _has_kernel(logits):
         log_z = np.empty(logits.shape[0])
         bias = _vector_or_zeros(bias, logits.shape[1])
-        _normalise_rows(logits.numpy(), bias, f32(guess), log_z)
+        rows, guess = logits.numpy(), f32(guess)
+        _in_threads(lambda i, k: _normalise_rows(rows[i:k], bias, guess, log_z[i:k]), len(rows))
         return torch.from_numpy(log_z)
     if bias is not None:
         logits += bias
@@ -47,7 +50,11 @@ def normalise_columns(
     if _has_kernel(table):
         log_z = np.empty(stop - start)
         bias = _vector_or_zeros(bias, table.shape[0])
-        _normalise_columns(table.numpy(), start, stop, bias, f32(guess), log_z)
+        cells, guess = table.numpy(), f32(guess)
+        _in_threads(
+            lambda i, k: _normalise_columns(cells, start + i, start + k, bias, guess, log_z[i:k]),
+            stop - start,
+        )
         return torch.from_numpy(log_z)
     block = table[:, start:stop]
     if bias is not None:
@@ -68,6 +75,16 @@ def _log_sum_exp(block: torch.Tensor, dim: int) -> torch.Tensor:
     top = block.amax(dim, keepdim=True)
     total = (block - top).exp_().sum(dim, dtype=wide)
     return top.squeeze(dim).to(wide) + total.log()
+
+
+def _in_threads(work: Callable[[int, int], None], count: int) -> None:
+    """Run work(first, last) over 0..count, dealt to as many threads as torch uses."""
+    threads = max(1, min(torch.get_num_threads(), count // 64))
+    bounds = np.linspace(0, count, threads + 1).astype(int)
+    if threads == 1:
+        return work(0, count)
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(work, bounds[:-1], bounds[1:]))
 
 
 def _has_kernel(table: torch.Tensor) -> bool:

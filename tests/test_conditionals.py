@@ -51,26 +51,32 @@ MODERN = {**SMALL, "global_attn_every_n_layers": 2, "local_attention": 4, "pad_t
 MODERN.update(bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3)
 ESM = {**SMALL, "pad_token_id": 1, "mask_token_id": MASK, "position_embedding_type": "rotary"}
 
+TWO_RELU = {**SMALL, "num_hidden_layers": 2, "hidden_act": "relu"}
+ALBERT = {**SMALL, "embedding_size": 16, "num_hidden_groups": 1}
+GROUPS = {**ALBERT, "num_hidden_groups": 2, "inner_group_num": 2, "num_hidden_layers": 4}
+DROPPED = {**ESM, "token_dropout": True, "emb_layer_norm_before": False}
+ABSOLUTE = {**ESM, "position_embedding_type": "absolute", "emb_layer_norm_before": True}
+
 # name: configuration class, its settings, the route it should take
 ARCHITECTURES = {
     "bert": ("BertConfig", SMALL, "fast"),
     "bert-1-layer": ("BertConfig", {**SMALL, "num_hidden_layers": 1}, "fast"),
-    "bert-2-layers-relu": ("BertConfig", {**SMALL, "num_hidden_layers": 2, "hidden_act": "relu"}, "fast"),
+    "bert-2-layers-relu": ("BertConfig", TWO_RELU, "fast"),
     "roberta": ("RobertaConfig", ROBERTA, "fast"),
     "xlm-roberta": ("XLMRobertaConfig", ROBERTA, "fast"),
     "camembert": ("CamembertConfig", ROBERTA, "fast"),
     "distilbert": ("DistilBertConfig", DISTIL, "fast"),
-    "albert": ("AlbertConfig", {**SMALL, "embedding_size": 16, "num_hidden_groups": 1}, "fast"),
-    "albert-groups": ("AlbertConfig", {**SMALL, "embedding_size": 16, "num_hidden_groups": 2, "inner_group_num": 2, "num_hidden_layers": 4}, "fast"),
+    "albert": ("AlbertConfig", ALBERT, "fast"),
+    "albert-groups": ("AlbertConfig", GROUPS, "fast"),
     "electra": ("ElectraConfig", {**SMALL, "embedding_size": 16}, "fast"),
     "electra-square": ("ElectraConfig", {**SMALL, "embedding_size": 32}, "fast"),
     "mobilebert": ("MobileBertConfig", MOBILE, "head"),
     "deberta-v2": ("DebertaV2Config", DEBERTA, "head"),
     "deberta-v2-new-head": ("DebertaV2Config", {**DEBERTA, "legacy": False}, "head"),
     "modernbert": ("ModernBertConfig", MODERN, "head"),
-    "esm": ("EsmConfig", {**ESM, "token_dropout": True, "emb_layer_norm_before": False}, "head"),
-    "esm-absolute": ("EsmConfig", {**ESM, "position_embedding_type": "absolute", "token_dropout": False, "emb_layer_norm_before": True}, "head"),
-}  # fmt: skip
+    "esm": ("EsmConfig", DROPPED, "head"),
+    "esm-absolute": ("EsmConfig", ABSOLUTE, "head"),
+}
 
 
 def random_model(name, seed=0):
