@@ -211,6 +211,7 @@ def run(args) -> None:
 
 def _say(done: Study) -> None:
     method = "ag" if "ag" in done.methods else done.methods[-1]
-    u, p = (done.values(method, key) for key in ("u_nll", "p_nll"))
-    u, p = (math.exp(min(700.0, sum(v) / len(v))) for v in (u, p))
-    print(f"{done.folder}: {len(u)} pairs, {method} U-PPL {u:.4g} P-PPL {p:.4g}")
+    n = len(done.records)
+    u, p = (sum(done.values(method, key)) / n for key in ("u_nll", "p_nll"))
+    u, p = (math.exp(min(700.0, nll)) for nll in (u, p))
+    print(f"{done.folder}: {n} pairs, {method} U-PPL {u:.4g} P-PPL {p:.4g}")
