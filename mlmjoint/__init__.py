@@ -22,6 +22,7 @@ _HOMES = {
     "Joint": "joints",
     "METHODS": "joints",
     "metrics": "metrics",
+    "study": "study",
 }
 __all__ = list(_HOMES)
 

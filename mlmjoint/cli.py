@@ -30,6 +30,12 @@ COMMANDS = {
     "fetch": Command(
         "Ask a model", "download a model, so that it is here when there is no network"
     ),
+    "study": Command(
+        "Run a study", "every metric of every construction on many sentences", "mlmjoint.study"
+    ),
+    "table": Command("Run a study", "the paper's tables from studies", "mlmjoint.report"),
+    "reproduce": Command("Make the book", "run the book's notebooks", "mlmjoint.reproduce"),
+    "check": Command("Make the book", "compare fresh numbers with committed", "mlmjoint.check"),
     "train": Command("Make a model", "train a masked language model", "mlmjoint.train"),
 }
 
