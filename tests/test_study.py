@@ -1,0 +1,598 @@
+"""Studies: records that hold what they promise, and survive being killed at any moment."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import save_tiny_model
+
+import mlmjoint
+from mlmjoint import corpora, measure, records
+from mlmjoint.cli import main
+from mlmjoint.errors import InputError
+from mlmjoint.pairs import draw_pair
+from mlmjoint.study import study
+from mlmjoint.variants import variants
+
+ROOT = Path(__file__).resolve().parents[1]
+SENTENCES = [
+    f"{article} {who} {be} {what} {where} the {place} ."
+    for article in ("a", "the")
+    for who in ("man", "woman", "dog")
+    for be, what in (("is", "walking"), ("was", "running"))
+    for where, place in (("down", "street"), ("across", "road"))
+]  # 24 of them
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "sentences.txt"
+    path.write_text("\n".join(SENTENCES) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def mlm(tiny_model):
+    return mlmjoint.load(tiny_model)
+
+
+@pytest.fixture(scope="module")
+def whole(mlm, text, tmp_path_factory):
+    """An undisturbed study of all sentences."""
+    return study(mlm, f"text:{text}", tmp_path_factory.mktemp("studies") / "whole")
+
+
+def stripped(folder):
+    """The records without the time they took, in the order of the file."""
+    lines = (Path(folder) / records.RECORDS).read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    for record in found:
+        assert record.pop("seconds") >= 0
+    return found
+
+
+def snapshot(folder):
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+class TestRecords:
+    def test_one_line_per_sentence_with_all_that_was_promised(self, whole):
+        assert len(whole.records) == len(SENTENCES)
+        for record in whole.records:
+            assert len(record["sentence"]) == 16
+            assert record["distance"] == record["positions"][1] - record["positions"][0] > 0
+            assert list(record["methods"]) == list(mlmjoint.METHODS)
+            for row in record["methods"].values():
+                assert {"u_nll", "p_nll", "a_kl", "g_kl"} <= set(row)
+            assert {"residual", "passes", "objective"} <= set(record["methods"]["ag"])
+            assert len(record["jsd"]) == 45
+            assert record["incompatibility"] > 0
+            assert record["methods"]["ag"]["residual"] <= 1e-5
+
+    def test_numbers_are_those_of_the_package(self, mlm, whole):
+        record = whole.records[5]
+        ids = mlm.encode(SENTENCES[5])
+        assert record["gold"] == [ids[p] for p in record["positions"]]
+        kept = torch.tensor([1, *range(5, mlm.vocab_size)])  # [UNK] is text, [PAD] is not
+        tables = mlmjoint.conditionals(
+            mlm, mlm.pair(SENTENCES[5], record["positions"]), tokens=(kept, kept)
+        )
+        expected = mlmjoint.metrics(tables, mlmjoint.METHODS)
+        for method in mlmjoint.METHODS:
+            for key in ("u_nll", "p_nll", "a_kl", "g_kl"):
+                found = record["methods"][method][key]
+                assert found == pytest.approx(expected[method][key], rel=1e-5, abs=1e-9)
+        assert record["jsd"]["mrf ag"] == pytest.approx(expected["jsd"]["mrf", "ag"], rel=1e-5)
+        ag = mlmjoint.joint(tables, "ag")
+        assert record["methods"]["ag"]["objective"] == pytest.approx(ag.objective, rel=1e-4)
+
+    def test_pairs_are_drawn_by_seed_and_sentence(self, mlm, text, whole):
+        ids_of = {s.id: s.text for s in corpora.corpus(f"text:{text}")}
+        for record in whole.records:
+            ids = mlm.encode(ids_of[record["sentence"]])
+            special = [token in mlm.special_ids for token in ids]
+            key = record["sentence"]
+            assert tuple(record["positions"]) == draw_pair(ids, special, "random", 0, key)
+
+    def test_no_sentence_and_no_path_is_written(self, whole, text):
+        for name, data in snapshot(whole.folder).items():
+            for word in (b"walking", b"street", str(text.parent).encode(), b"/tmp"):
+                assert word not in data, name
+
+    def test_manifest_says_what_was_done(self, mlm, whole):
+        manifest = whole.manifest
+        assert manifest["model"]["fingerprint"] == mlm.fingerprint
+        assert manifest["data"]["name"] == "text:sentences.txt"
+        assert manifest["data"]["sentences"] == manifest["n"] == len(SENTENCES)
+        assert manifest["vocabulary"] == mlm.vocab_size - 4
+        (environment,) = manifest["environments"]
+        assert environment["versions"]["torch"] == torch.__version__
+        assert manifest["command"].startswith("mlmjoint study --model tiny --data text:sentences")
+
+    def test_variants_are_the_joints_they_name(self, mlm, whole):
+        record = whole.records[2]
+        pair = mlm.pair(SENTENCES[2], record["positions"])
+        kept = measure.text_vocabulary(mlm)
+        tables = mlmjoint.conditionals(mlm, pair, tokens=(kept, kept))
+        order = tables.log_p_a.argsort(descending=True)
+        options = {
+            "ag-40": ("ag", {"solver": "published", "iterations": 40}),
+            "hcb-ba": ("hcb", {"direction": "ba"}),
+            "hcb-2": ("hcb", {"pivot": int(order[1])}),
+            "hcb-10": ("hcb", {"pivot": int(order[9])}),
+        }
+        assert set(record["variants"]) == set(options)
+        i, j = tables.gold_cell
+        base = mlmjoint.joint(tables, "hcb").log_table().double().exp()
+        for name, (method, chosen) in options.items():
+            mu = mlmjoint.joint(tables, method, **chosen).log_table().double()
+            found = record["variants"][name]
+            assert found["p_nll"] == pytest.approx(-0.5 * float(mu[i, j]), rel=1e-5)
+            given_b = mu - mu.logsumexp(0, keepdim=True)
+            given_a = mu - mu.logsumexp(1, keepdim=True)
+            a, b = tables.log_a.double(), tables.log_b.double()
+            kl = (a.exp() * (a - given_b)).sum() + (b.exp() * (b - given_a)).sum()
+            assert found["a_kl"] == pytest.approx(float(kl) / sum(mu.shape), rel=1e-4)
+            if method == "hcb":
+                p, m = mu.exp(), 0.5 * (mu.exp() + base)
+                jsd = 0.5 * ((p * (p / m).log()).sum() + (base * (base / m).log()).sum())
+                assert found["jsd"] == pytest.approx(float(jsd), rel=1e-4)
+        objective = record["variants"]["ag-40"]["objective"]
+        assert objective >= record["methods"]["ag"]["objective"]
+
+    def test_variants_follow_the_methods_and_can_be_left_out(self, mlm, text, tmp_path):
+        few = study(mlm, f"text:{text}", tmp_path / "a", n=1, methods=["mlm", "ag"])
+        assert set(few.records[0]["variants"]) == {"ag-40"}
+        none = study(mlm, f"text:{text}", tmp_path / "b", n=1, methods=["mlm"], extras=False)
+        assert "variants" not in none.records[0]
+        assert none.records[0]["jsd"] == {}
+
+    def test_small_vocabularies_have_no_tenth_token(self):
+        p = torch.full((4, 4), 0.25).log()
+        found = variants(
+            mlmjoint.tables_from_arrays(p, p, log_p_a=p[0], log_p_b=p[0], gold=(0, 1)), ["hcb"]
+        )
+        assert set(found) == {"hcb-ba", "hcb-2"}
+
+    def test_infinity_is_strict_json_and_comes_back(self):
+        line = records.dumps({"x": math.inf, "y": math.nan, "z": [0.123456789]})
+        assert line == '{"x":"inf","y":null,"z":[0.1234568]}'
+        assert records._restore(json.loads(line))["x"] == math.inf
+
+
+class TestInterruption:
+    def command(self, tiny_model, text, out):
+        return [
+            *(sys.executable, "-m", "mlmjoint.cli", "study", "--model", str(tiny_model)),
+            *("--data", f"text:{text}", "--out", str(out)),
+        ]
+
+    def test_killed_processes_leave_what_an_undisturbed_one_does(
+        self, tiny_model, text, whole, tmp_path
+    ):
+        out = tmp_path / "killed"
+        path = out / records.RECORDS
+        command = self.command(tiny_model, text, out)
+        kept = b""
+        for stop_at in (3, 11):
+            process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+            while process.poll() is None:
+                if path.exists() and path.read_bytes().count(b"\n") >= stop_at:
+                    break
+                time.sleep(0.002)
+            assert process.poll() is None, "the study ended before it could be killed"
+            process.kill()
+            assert process.wait() == -signal.SIGKILL
+            # What was there before is there still, byte for byte: nothing was done twice.
+            assert path.read_bytes().startswith(kept)
+            kept = path.read_bytes()[: path.read_bytes().rfind(b"\n") + 1]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+        assert path.read_bytes().startswith(kept)
+        assert stripped(out) == stripped(whole.folder)
+
+    @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+    def test_killed_in_the_middle_of_a_line(self, share, mlm, text, whole, tmp_path):
+        """The process writes part of a line (or all but the newline) and is killed there."""
+        out = tmp_path / "torn"
+        child = os.fork()
+        if child == 0:
+            write, count = os.write, 0
+
+            def torn(handle, data):
+                nonlocal count
+                count += 1
+                if count == 4:
+                    write(handle, data[: int(share * (len(data) - 1))])
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return write(handle, data)
+
+            os.write = torn
+            study(mlm, f"text:{text}", out)
+            os._exit(1)
+        _, status = os.waitpid(child, 0)
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        assert (out / records.RECORDS).read_bytes().count(b"\n") == 3
+        computed = []
+        study(mlm, f"text:{text}", out, on_record=computed.append)
+        assert len(computed) == len(SENTENCES) - 3
+        assert stripped(out) == stripped(whole.folder)
+
+    def test_killed_before_the_manifest_is_whole(self, mlm, text, tmp_path):
+        out = tmp_path / "early"
+        child = os.fork()
+        if child == 0:
+            os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+            study(mlm, f"text:{text}", out, n=2)
+            os._exit(1)
+        os.waitpid(child, 0)
+        assert not (out / records.MANIFEST).exists()
+        assert len(study(mlm, f"text:{text}", out, n=2).records) == 2
+        assert {path.name for path in out.iterdir()} == {records.MANIFEST, records.RECORDS}
+
+    def test_a_line_torn_at_any_byte_is_dropped(self, whole, tmp_path):
+        data = (whole.folder / records.RECORDS).read_bytes()
+        lines = data.splitlines(keepends=True)
+        (tmp_path / records.MANIFEST).write_bytes((whole.folder / records.MANIFEST).read_bytes())
+        path = tmp_path / records.RECORDS
+        for cut in range(1, len(lines[1])):
+            path.write_bytes(lines[0] + lines[1][:cut])
+            assert len(records.load(tmp_path).records) == 1
+            assert path.read_bytes() == lines[0] + lines[1][:cut]  # readers change nothing
+            with records.Writer(tmp_path) as writer:
+                assert len(writer.done) == 1
+            assert path.read_bytes() == lines[0]
+
+    def test_a_finished_study_computes_nothing(self, mlm, text, whole):
+        before = snapshot(whole.folder)
+        computed = []
+        study(mlm, f"text:{text}", whole.folder, on_record=computed.append)
+        assert computed == []
+        assert snapshot(whole.folder) == before
+
+    def test_a_larger_n_adds_to_a_smaller(self, mlm, text, tmp_path):
+        study(mlm, f"text:{text}", tmp_path / "grown", n=3)
+        computed = []
+        grown = study(mlm, f"text:{text}", tmp_path / "grown", n=7, on_record=computed.append)
+        assert len(computed) == 4
+        at_once = study(mlm, f"text:{text}", tmp_path / "at-once", n=7)
+        assert stripped(grown.folder) == stripped(at_once.folder)
+        assert grown.manifest["data"] == at_once.manifest["data"]
+
+
+OTHER = {
+    "seed": {"seed": 1},
+    "pairs": {"pairs": "contiguous"},
+    "methods": {"methods": ["mlm", "ag"]},
+    "extras": {"extras": False},
+    "as_published": {"as_published": True},
+    "sentences": {"n": 3},
+}
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("what", OTHER)
+    def test_records_of_another_configuration(self, what, mlm, text, whole):
+        before = snapshot(whole.folder)
+        with pytest.raises(InputError, match=f"another study.*{what}") as error:
+            study(mlm, f"text:{text}", whole.folder, **OTHER[what])
+        assert "\n" not in str(error.value)
+        assert snapshot(whole.folder) == before
+
+    def test_records_of_another_model_or_other_data(self, text, mlm, whole, tmp_path):
+        other = save_tiny_model(tmp_path / "other", seed=1)
+        with pytest.raises(InputError, match=r"another study.*model: tiny"):
+            study(str(other), f"text:{text}", whole.folder)
+        edited = tmp_path / "edited.txt"
+        edited.write_text(text.read_text().replace("a man", "the man", 1))
+        with pytest.raises(InputError, match=r"another study.*(data|sentences)"):
+            study(mlm, f"text:{edited}", whole.folder)
+
+    @pytest.mark.parametrize(
+        ("spoil", "part"),
+        [
+            (lambda lines: [lines[0], lines[1][:40] + b"\n", *lines[2:]], "line 2"),
+            (lambda lines: [*lines[:3], b"\0" * 50 + b"\n", *lines[3:]], "line 4"),
+            (lambda lines: [*lines, b'{"sentence": "x"}\n'], "no 'positions'"),
+            (lambda lines: [*lines, lines[0]], "same sentence as line 1"),
+        ],
+    )
+    def test_a_damaged_file_is_named_and_left_alone(
+        self, spoil, part, mlm, text, whole, tmp_path, capsys
+    ):
+        for name, data in snapshot(whole.folder).items():
+            (tmp_path / name).write_bytes(data)
+        path = tmp_path / records.RECORDS
+        path.write_bytes(b"".join(spoil(path.read_bytes().splitlines(keepends=True))))
+        before = snapshot(tmp_path)
+        with pytest.raises(InputError, match=f"damaged.*{part}|{part}.*damaged"):
+            study(mlm, f"text:{text}", tmp_path)
+        assert main(["table", str(tmp_path)]) == 2
+        shown = capsys.readouterr()
+        assert shown.out == "" and len(shown.err.splitlines()) == 1
+        assert snapshot(tmp_path) == before
+
+    def test_a_damaged_or_missing_manifest(self, mlm, text, whole, tmp_path):
+        path = tmp_path / records.RECORDS
+        path.write_bytes((whole.folder / records.RECORDS).read_bytes())
+        with pytest.raises(InputError, match="without a manifest"):
+            study(mlm, f"text:{text}", tmp_path)
+        (tmp_path / records.MANIFEST).write_text('{"format": 1, ')
+        with pytest.raises(InputError, match="cannot be read"):
+            study(mlm, f"text:{text}", tmp_path)
+        assert path.read_bytes() == (whole.folder / records.RECORDS).read_bytes()
+
+    def test_two_writers_in_one_folder(self, mlm, text, whole):
+        with records.Writer(whole.folder), pytest.raises(InputError, match="another study is"):
+            study(mlm, f"text:{text}", whole.folder)
+
+    def test_a_full_disk_is_one_line_and_loses_nothing(self, mlm, text, tmp_path, monkeypatch):
+        out = tmp_path / "full"
+        study(mlm, f"text:{text}", out, n=2)
+        before = (out / records.RECORDS).read_bytes()
+
+        def full(handle, data):
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", full)
+            with pytest.raises(InputError, match="No space left on device"):
+                study(mlm, f"text:{text}", out, n=4)
+        assert (out / records.RECORDS).read_bytes() == before
+        assert len(study(mlm, f"text:{text}", out, n=4).records) == 4
+
+    @pytest.mark.parametrize(
+        ("arguments", "part"),
+        [
+            (["--pairs", "every"], "'every'"),
+            (["--methods", "agg"], "'agg'"),
+            (["--engine", "steam"], "'steam'"),
+            (["--workers", "2"], "--engine ray"),
+            (["--batch-size", "0"], "'0'"),
+            (["--n", "0"], "n is 0"),
+            (["--profile", "slow"], "'slow'"),
+        ],
+    )
+    def test_options(self, arguments, part, tiny_model, text, tmp_path, capsys):
+        command = ["study", "--model", str(tiny_model), "--data", f"text:{text}"]
+        assert main([*command, "--out", str(tmp_path / "new"), *arguments]) == 2
+        shown = capsys.readouterr()
+        assert shown.out == "" and len(shown.err.splitlines()) == 1
+        assert part in shown.err
+
+    @pytest.mark.parametrize("missing", ["--model", "--data", "--out"])
+    def test_what_cannot_be_left_out(self, missing, tiny_model, text, tmp_path, capsys):
+        given = {"--model": tiny_model, "--data": f"text:{text}", "--out": tmp_path / "new"}
+        words = [str(w) for pair in given.items() if pair[0] != missing for w in pair]
+        assert main(["study", *words]) == 2
+        assert f"{missing} is missing" in capsys.readouterr().err
+
+    def test_sentences_too_short_are_skipped_and_counted(self, mlm, tmp_path):
+        path = tmp_path / "short.txt"
+        path.write_text("man\na man\n\na man is walking [MASK] .\n" + "the " * 40 + "\n")
+        done = study(mlm, f"text:{path}", tmp_path / "out", methods=["mlm"])
+        assert len(done.records) == 2
+        counts = {key: done.manifest["data"][key] for key in ("skipped", "truncated", "empty")}
+        assert counts == {"skipped": 2, "truncated": 1, "empty": 1}
+        path.write_text("man\ndog\n")
+        with pytest.raises(InputError, match="longer"):
+            study(mlm, f"text:{path}", tmp_path / "none")
+
+
+class TestAsPublished:
+    def test_quirks_come_back_together(self, mlm, text, tmp_path):
+        done = study(mlm, f"text:{text}", tmp_path / "random", as_published=True)
+        assert done.manifest["vocabulary"] == mlm.vocab_size  # [PAD] and [MASK] are contexts
+        orders = {record["positions"][0] < record["positions"][1] for record in done.records}
+        assert orders == {True, False}
+        for index, record in enumerate(done.records):
+            ids = mlm.encode(SENTENCES[index])
+            special = [token in mlm.special_ids for token in ids]
+            drawn = draw_pair(ids, special, "random", 0, f"row {index}", as_published=True)
+            assert tuple(record["positions"]) == drawn
+            assert record["gold"] == [ids[p] for p in drawn]
+
+    def test_a_reversed_pair_turns_the_one_sided_joints_round(self, mlm, text, tmp_path):
+        done = study(mlm, f"text:{text}", tmp_path / "random", as_published=True)
+        index, record = next(
+            (k, r) for k, r in enumerate(done.records) if r["positions"][0] > r["positions"][1]
+        )
+        tables = mlmjoint.conditionals(mlm, mlm.pair(SENTENCES[index], record["positions"]))
+        i, j = tables.gold
+        for name, method, options in (
+            ("hcb", "hcb", {"direction": "ba"}),
+            ("chain-ab", "chain-ba", {}),
+            ("ag", "ag", {}),
+        ):
+            expected = -0.5 * mlmjoint.joint(tables, method, **options).log_prob(i, j)
+            assert record["methods"][name]["p_nll"] == pytest.approx(expected, rel=1e-4)
+
+    def test_a_contiguous_pair_of_one_token_takes_in_sep(self, mlm, tmp_path):
+        path = tmp_path / "short.txt"
+        path.write_text("man\n")
+        done = study(
+            mlm, f"text:{path}", tmp_path / "out", "contiguous", methods=["mlm"], as_published=True
+        )
+        assert done.records[0]["positions"] == [1, 2]
+        assert done.records[0]["gold"][1] == mlm.tokenizer.sep_token_id
+        with pytest.raises(InputError):
+            study(mlm, f"text:{path}", tmp_path / "fixed", "contiguous", methods=["mlm"])
+
+
+class TestToy:
+    def test_truth_and_tree_distance(self, tmp_path):
+        from mlmjoint.toygrammar import tree_distance
+        from mlmjoint.toyworld import ToyWorld
+
+        world = ToyWorld()
+        toy = toy_model(tmp_path / "toy")
+        done = study(toy, "toy", tmp_path / "out", n=3, seed=4)
+        for sentence, record in zip(world.sample(3, 4), done.records, strict=True):
+            a, b = record["positions"]
+            assert record["tree_distance"] == tree_distance(sentence, a, b)
+            pair, kept = toy.pair(sentence.text, (a, b)), measure.text_vocabulary(toy)
+            tables = mlmjoint.conditionals(toy, pair, tokens=(kept, kept))
+            truth = world.true_joint(sentence.text, a, b)[kept][:, kept]
+            p = truth.exp()
+            assert float(p.sum()) == pytest.approx(1)  # no mass on special tokens
+            for method in ("mlm", "ag", "hcb"):
+                mu = mlmjoint.joint(tables, method).log_table().double()
+                kl = float(torch.where(p > 0, p * (truth - mu), 0.0).sum())
+                assert record["methods"][method]["kl_true"] == pytest.approx(kl, rel=1e-4)
+            assert record["variants"]["ag-40"]["kl_true"] > 0
+            assert record["unary"]["kl_true"] > 0
+
+    def test_another_model_s_tokens_have_no_truth(self, mlm, tmp_path):
+        done = study(mlm, "toy", tmp_path, n=1, methods=["mlm"])
+        assert "tree_distance" not in done.records[0]
+        assert "kl_true" not in done.records[0]["methods"]["mlm"]
+
+
+def toy_model(folder):
+    """A toy model with random weights."""
+    from mlmjoint.toymodel import initialise
+    from mlmjoint.toyworld import ToyWorld
+
+    model, tokenizer = initialise(ToyWorld().sample_text(50, 0), layers=1, hidden_size=16)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return mlmjoint.load(folder)
+
+
+class TestProgress:
+    def test_a_log_gets_one_line_a_minute(self, mlm, text, tmp_path, capsys, monkeypatch):
+        import mlmjoint.progress as progress
+
+        clock = iter(range(0, 10_000, 25))
+        monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+        study(mlm, f"text:{text}", tmp_path, methods=["mlm"], n=12, progress="log")
+        lines = capsys.readouterr().err.splitlines()
+        assert 2 <= len(lines) <= 6
+        assert "/12 pairs" in lines[0] and "left" in lines[0]
+        assert "U-PPL" in lines[-1] and "P-PPL" in lines[-1]
+
+    def test_running_perplexities_are_the_final_ones(self, whole):
+        from mlmjoint.progress import Progress
+
+        bar = Progress(len(whole.records), whole.records[:10], "ag")
+        for record in whole.records[10:]:
+            bar._add(record)
+        u = [record["methods"]["ag"]["u_nll"] for record in whole.records]
+        assert f"U-PPL {math.exp(sum(u) / len(u)):.4g}" in bar.perplexities()
+
+    def test_a_bar_shows_time_left_and_perplexities(self, mlm, text, tmp_path, capsys, monkeypatch):
+        study(mlm, f"text:{text}", tmp_path, methods=["mlm"], n=3, progress="bar")
+        shown = capsys.readouterr().err
+        assert "3/3" in shown and "ETA" in shown and "U-PPL" in shown
+
+    def test_a_call_is_quiet(self, mlm, text, tmp_path, capsys):
+        study(mlm, f"text:{text}", tmp_path, methods=["mlm"], n=2)
+        shown = capsys.readouterr()
+        assert shown.out == shown.err == ""
+
+
+@pytest.mark.slow
+def test_ray_gives_the_same_records_though_a_worker_is_killed(tiny_model, text, whole, tmp_path):
+    pytest.importorskip("ray")
+    from mlmjoint.engines import RayEngine
+
+    engine, killed = RayEngine(workers=2), []
+
+    def kill_one(record):
+        if len(engine.pids) < 2:
+            time.sleep(1)  # one worker may be ready long before the other
+        if not killed and len(engine.pids) == 2:
+            killed.append(engine.pids[1])
+            os.kill(engine.pids[1], signal.SIGKILL)
+
+    out = tmp_path / "ray"
+    done = study(str(tiny_model), f"text:{text}", out, engine=engine, on_record=kill_one)
+    assert killed
+    by_index = sorted(stripped(out), key=lambda record: record["index"])
+    assert by_index == stripped(whole.folder)
+    assert done.manifest["environments"][0]["engine"] == "ray"
+    assert "ray" in done.manifest["environments"][0]["versions"]
+
+
+def bert_base_cased_shape(folder):
+    """A random BERT with bert-base-cased's vocabulary layout and width of logits, and 2 layers."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+
+    words = ["[PAD]", *(f"[unused{k}]" for k in range(1, 100)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    letters = [chr(k) for k in range(33, 127)]
+    words += letters + [f"##{letter}" for letter in letters]
+    words += ["man", "dog", "street", "The", "is", "walking", "##s"]
+    words = list(dict.fromkeys(words))
+    words += [f"word{k}" for k in range(28_996 - len(words))]
+    ids = {word: k for k, word in enumerate(words)}
+    backend = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
+    backend.normalizer = normalizers.BertNormalizer(lowercase=False)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[(s, ids[s]) for s in ("[CLS]", "[SEP]")]
+    )
+    names = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+    PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        model_max_length=512,
+        **{f"{name}_token": token for name, token in names.items()},
+    ).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=28_996,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        initializer_range=0.3,
+    )
+    BertForMaskedLM(config).save_pretrained(folder)
+    return folder
+
+
+def published_data(folder):
+    """Folders in SNLI's and XSUM's format: 400 training rows leave two held out, one each half."""
+    datasets = pytest.importorskip("datasets")
+    rows = [f"The dog is walking {k}" for k in range(400)]
+    snli = {
+        "premise": rows,
+        "hypothesis": [f"The man is {k}" for k in range(400)],
+        "label": [0] * 400,
+    }
+    xsum = {
+        "document": rows[:3],
+        "summary": [f"The street is {k}" for k in range(3)],
+        "id": rows[:3],
+    }
+    snli, xsum = datasets.Dataset.from_dict(snli), datasets.Dataset.from_dict(xsum)
+    datasets.DatasetDict({"train": snli}).save_to_disk(str(folder / "snli"))
+    datasets.DatasetDict({"validation": xsum}).save_to_disk(str(folder / "xsum"))
+    return folder
+
+
+@pytest.mark.slow
+def test_the_paper_s_cells_at_its_vocabulary(tmp_path):
+    model = bert_base_cased_shape(tmp_path / "bert-base-cased")
+    folder = published_data(tmp_path / "data")
+    mlm = mlmjoint.load(model)
+    assert len(measure.text_vocabulary(mlm)) == 28_996 - 99 - 4
+    for data, pairs in (("snli", "random"), ("xsum", "contiguous")):
+        out = tmp_path / data
+        done = study(mlm, f"{data}:{folder / data}", out, pairs, n=1, methods=["mlm", "mrf", "ag"])
+        (record,) = done.records
+        assert record["methods"]["ag"]["residual"] <= 1e-5
+        assert record["methods"]["ag"]["a_kl"] < record["methods"]["mrf"]["a_kl"]
+        assert record["methods"]["mlm"]["u_nll"] == pytest.approx(
+            record["methods"]["mlm"]["p_nll"], rel=1e-4
+        )
+        assert (record["distance"] == 1) or pairs == "random"
+        assert str(tmp_path) not in (out / records.MANIFEST).read_text()
