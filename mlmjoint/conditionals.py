@@ -56,7 +56,7 @@ def conditionals(
     -------
     Tables
         ``log_a``, ``log_b`` of shape (Va, Vb), float32 (float64 for a float64 model), on the
-        model's device.
+        model's device (on the CPU for a model on Metal, which has no float64).
 
     References
     ----------
@@ -107,6 +107,9 @@ def _tables(mlm, pair, tokens, ids_a, ids_b, batch_size, progress, out, route) -
         log_z_b = fill_rows(log_b, blocks, head_b, keep)
         _check_finite(mlm, log_z_b, ids_a, masked=b, substituted=a)
     sets = None if whole else (ids_a, ids_b)
+    if device.type == "mps":  # Metal has no float64, which every joint is summed in
+        log_a, log_b, log_p_a, log_p_b = (v.cpu() for v in (log_a, log_b, log_p_a, log_p_b))
+        sets = None if whole else (ids_a.cpu(), ids_b.cpu())
     return Tables(
         log_a,
         log_b,
