@@ -38,6 +38,29 @@ def exp32(x):
     return p * np.int32((exponent + np.int32(127)) << np.int32(23)).view(np.float32)
 
 
+@numba.njit(**_strict)
+def _gelu(x):
+    """x·Φ(x) with erf from Abramowitz & Stegun 7.1.26 (absolute error 1.5e-7)."""
+    z = abs(x) * f32(0.7071067811865476)
+    t = f32(1.0) / (f32(1.0) + f32(0.3275911) * z)
+    p = f32(1.061405429)
+    p = p * t + f32(-1.453152027)
+    p = p * t + f32(1.421413741)
+    p = p * t + f32(-0.284496736)
+    p = p * t + f32(0.254829592)
+    erfc = p * t * exp32(-z * z)
+    return f32(0.5) * (x + abs(x) * (f32(1.0) - erfc))
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")
+def bias_gelu(x, bias):
+    """x[r] <- gelu(x[r] + bias), in place; x is (n, F)."""
+    for r in range(x.shape[0]):
+        row = x[r]
+        for k in range(row.shape[0]):
+            row[k] = _gelu(row[k] + bias[k])
+
+
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
 def _norm_row(row, gamma, beta, eps):
     """Layer norm of one row in place, two passes: the mean first, then the centred squares."""

@@ -14,7 +14,7 @@ from mlmjoint.device import free_memory, pick_device, pick_dtype
 from mlmjoint.encoder import Substitutions
 from mlmjoint.heads import find_head
 from mlmjoint.normalise import log_softmax, normalise_columns, normalise_rows
-from mlmjoint.vector_math import add_norm, exp32, fold_norm
+from mlmjoint.vector_math import add_norm, bias_gelu, exp32, fold_norm
 
 
 def small_bert(layers=3, seed=0):
@@ -94,6 +94,13 @@ def test_add_norm_is_layer_norm_of_a_sum():
         arrays = (y, bias, residual, norm.weight, norm.bias)
         add_norm(*(t.detach().numpy() for t in arrays), norm.eps)
     torch.testing.assert_close(y, expected, atol=2e-6, rtol=0)
+
+
+def test_bias_gelu_is_the_exact_gelu_of_a_sum():
+    x, bias = torch.linspace(-12, 12, 6000).view(60, 100), torch.randn(100)
+    expected = nn.functional.gelu(x.double() + bias.double())
+    bias_gelu(x.numpy(), bias.numpy())
+    torch.testing.assert_close(x.double(), expected, atol=1.5e-6, rtol=0)
 
 
 def test_fold_norm_blends_and_skips():
