@@ -1,0 +1,264 @@
+"""Stored studies and the tables made from them: paths, numbers, formats, the distance analysis."""
+
+import csv
+import io
+import json
+import math
+import random
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from mlmjoint import records, report, results, tabulate
+from mlmjoint.cli import main
+from mlmjoint.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[1]
+METHODS = ["mlm", "mrf", "ag"]
+
+
+def write_study(folder, n=60, trees=True, methods=METHODS):
+    """A study with made-up numbers: in P-NLL, AG is better than MLM by 0.5, and MRF differs from
+    it by noise that comes in pairs of opposite sign, so that its mean is zero and not just small.
+    """
+    rng, noise = random.Random(0), 0.0
+    folder.mkdir(parents=True)
+    manifest = {"format": 1, "methods": list(methods), "n": n, "pairs": "random"}
+    records.write_manifest(folder, manifest)
+    with records.Writer(folder) as writer:
+        for index in range(n):
+            base = rng.uniform(1, 3)
+            noise = rng.gauss(0, 0.3) if index % 2 == 0 else -noise
+            p_nll = {"mlm": base, "mrf": base + noise, "ag": base - 0.5}
+            rows = {
+                name: {"u_nll": base, "p_nll": p_nll[name], "a_kl": 0.1 * p_nll[name], "g_kl": 0.01}
+                for name in methods
+            }
+            if "ag" in rows:
+                rows["ag"] |= {"residual": 1e-6, "passes": 9, "objective": rng.uniform(1, 2)}
+            distance = 1 if index < 25 else 2 if index < 45 else 3 + index % 9
+            record = {
+                "sentence": f"{index:016x}",
+                "index": index,
+                "positions": [1, 1 + distance],
+                "distance": distance,
+                "unary": {"u_nll": base - 0.1},
+                "methods": rows,
+                "jsd": {"mlm mrf": 0.2, "mlm ag": 0.1, "mrf ag": rng.uniform(0, 0.3)},
+                "incompatibility": rng.uniform(0, 1),
+                "variants": {"ag-40": {**rows["ag"], "p_nll": base}} if "ag" in rows else {},
+                "seconds": 0.1,
+            }
+            if trees:
+                record["tree_distance"] = 2 if index < 30 else 4
+            writer.append(record)
+    return records.load(folder)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return write_study(tmp_path_factory.mktemp("results") / "made")
+
+
+class TestPaths:
+    def test_everything_lies_under_one_root(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path))
+        assert results.cell_folder("quick", "a-b-random") == tmp_path / "quick" / "a-b-random"
+        assert results.table_path("full", "claims", "tex") == tmp_path / "full/tables/claims.tex"
+        assert results.figure_path("full", "gain") == tmp_path / "full/figures/gain.svg"
+
+    def test_the_repository_s_own_folder_is_found_from_anywhere(self, monkeypatch, tmp_path):
+        monkeypatch.delenv("MLMJOINT_RESULTS", raising=False)
+        monkeypatch.chdir(tmp_path)
+        assert results.root() == ROOT / "results"
+
+    @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden"])
+    def test_a_name_cannot_leave_the_folder(self, name):
+        with pytest.raises(InputError, match="name"):
+            results.cell_folder("quick", name)
+
+    def test_stored_studies_are_listed_and_read(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path))
+        assert results.stored("quick") == []
+        write_study(tmp_path / "quick" / "one", n=3)
+        (tmp_path / "quick" / "figures").mkdir()
+        assert results.stored("quick") == ["one"]
+        assert len(results.read("quick", "one").records) == 3
+        with pytest.raises(InputError, match=r"no study 'two'.*there: one"):
+            results.read("quick", "two")
+
+    def test_profiles_name_each_cell_once(self):
+        for profile in results.CELLS:
+            names = [cell.name for cell in results.cells_of(profile)]
+            assert len(set(names)) == len(names)
+        assert len(results.cells_of("paper")) == 8
+        with pytest.raises(InputError, match="'slow'"):
+            results.cells_of("slow")
+
+
+class TestNumbers:
+    def test_perplexities_are_exp_of_the_mean(self, made):
+        table = report.metric_table(made, "x", report.PERPLEXITIES, ["unary", *METHODS])
+        found = {row[0]: row[1:] for row in table.rows}
+        for name, heading in (("mlm", "MLM"), ("ag", "AG")):
+            values = made.values(name, "p_nll")
+            entry = found[heading][1]
+            assert entry.value == pytest.approx(math.exp(sum(values) / len(values)))
+            assert entry.low < entry.value < entry.high
+        # The MLM's own conditionals have no joint, so no P-PPL.
+        assert found["MLM's own conditionals"][1] is None
+
+    def test_paired_tests_find_the_difference_that_is_there(self, made):
+        table = report.paired_table(made)
+        rows = {row[0]: dict(zip(table.columns[1:], row[1:], strict=True)) for row in table.rows}
+        assert rows["MLM − AG"]["P-NLL"].value == pytest.approx(0.5, abs=1e-6)
+        assert rows["MLM − AG"]["p (P-NLL)"].value < 0.001
+        assert rows["MLM − MRF"]["p (P-NLL)"].value > 0.9
+        assert rows["MLM − MRF"]["p (U-NLL)"].value == 1.0
+
+    def test_jsd_and_incompatibility(self, made):
+        table = report.jsd_table(made)
+        assert table.columns == ["", "MRF", "AG"]
+        assert table.rows[0][1].value == pytest.approx(0.2)
+        assert table.rows[1][1] is None
+        row = report.incompatibility_table([made]).rows[0]
+        values = [record["incompatibility"] for record in made.records]
+        assert row[1].value == pytest.approx(sum(values) / len(values))
+        assert row[3].value == 60
+
+    def test_bins_of_twenty_or_fewer_are_dropped(self, made):
+        table = report.distance_table(made)
+        assert [(row[0], row[1].value) for row in table.rows] == [("1", 25)]
+        trees = report.distance_table(made, "tree_distance")
+        assert [(row[0], row[1].value) for row in trees.rows] == [("2", 30), ("4", 30)]
+        values = made.values("ag", "p_nll")[:30]
+        assert trees.rows[0][4].value == pytest.approx(sum(values) / 30)
+
+    def test_variants_stand_beside_what_they_vary(self, made):
+        titles = {table.title.split(":")[0]: table for table in report.tables([made])}
+        assert [row[0] for row in titles["Variants of AG and HCB"].rows] == ["AG", "ag-40"]
+
+    def test_infinite_values_are_shown_as_such(self):
+        assert str(report.mean([1.0, math.inf])) == "∞"
+        assert report.mean([1.0, None]) is None
+
+
+class TestFormats:
+    def test_markdown_tables_are_rectangular(self, made):
+        for table in report.tables([made]):
+            lines = tabulate.to_markdown(table).splitlines()[2:]
+            assert len({line.count("|") for line in lines}) == 1
+            assert len(lines) == len(table.rows) + 2
+
+    def test_csv_holds_every_number_at_full_precision(self, made):
+        text = tabulate.render(report.tables([made]), "csv")
+        rows = list(csv.DictReader(io.StringIO(text)))
+        (row,) = [
+            r for r in rows
+            if r["table"].startswith("Perplexity") and (r["row"], r["column"]) == ("AG", "P-PPL")
+        ]  # fmt: skip
+        values = made.values("ag", "p_nll")
+        assert float(row["value"]) == pytest.approx(math.exp(sum(values) / 60), rel=1e-12)
+        assert {r["study"] for r in rows} == {"made"}
+
+    def test_latex_escapes_and_closes(self):
+        table = tabulate.Table("50 % of a_b & c", ["x", "y"], [["−1", tabulate.Entry(-0.5)]])
+        text = tabulate.to_latex(table)
+        assert r"50 \% of a\_b \& c" in text
+        assert r"$-$1 & $-$0.5000 \\" in text
+        assert text.count(r"\begin{") == text.count(r"\end{") == 2
+
+    @pytest.mark.parametrize(
+        ("value", "text"),
+        [
+            (12.3456, "12.35"),
+            (0.0123456, "0.01235"),
+            (0.0, "0.0000"),
+            (-1.5, "−1.500"),
+            (400, "400"),
+        ],
+    )
+    def test_numbers_have_four_digits(self, value, text):
+        assert tabulate.number(value) == text
+
+    def test_p_values(self):
+        assert str(tabulate.Entry(0.0004, kind="p")) == "< 0.001"
+        assert str(tabulate.Entry(0.0444, kind="p")) == "0.044"
+        assert str(tabulate.Entry(math.nan, kind="p")) == "–"
+
+
+class TestCommand:
+    @pytest.mark.parametrize("form", tabulate.FORMATS)
+    def test_prints_each_format(self, form, made, capsys):
+        assert main(["table", str(made.folder), "--format", form]) == 0
+        shown = capsys.readouterr()
+        assert "P-PPL" in shown.out and shown.err == ""
+
+    def test_by_distance_adds_the_tree_where_there_is_one(self, made, tmp_path, capsys):
+        assert main(["table", str(made.folder), "--by", "distance"]) == 0
+        shown = capsys.readouterr().out
+        assert "distance (tokens)" in shown and "distance (tree)" in shown
+        flat = write_study(tmp_path / "flat", trees=False)
+        assert main(["table", str(flat.folder), "--by", "distance"]) == 0
+        assert "distance (tree)" not in capsys.readouterr().out
+        with pytest.raises(InputError, match="trees"):
+            report.distance_table(flat, "tree_distance")
+
+    def test_one_construction_alone_has_no_comparisons(self, tmp_path, capsys):
+        write_study(tmp_path / "one", methods=["mlm"])
+        assert main(["table", str(tmp_path / "one")]) == 0
+        shown = capsys.readouterr().out
+        assert "Perplexity" in shown and "sign-flip" not in shown
+
+    @pytest.mark.parametrize(
+        ("arguments", "part"),
+        [
+            (["nowhere"], "nowhere"),
+            (["{made}", "--format", "word"], "'word'"),
+            (["{made}", "--by", "moon"], "'moon'"),
+            (["{made}", "--metric", "bleu"], "'bleu'"),
+            (["{empty}"], "manifest"),
+            (["{begun}"], "no finished pair"),
+        ],
+    )
+    def test_bad_input_is_one_line(self, arguments, part, made, tmp_path, capsys):
+        (tmp_path / "empty").mkdir()
+        write_study(tmp_path / "begun", n=0)
+        places = {"made": made.folder, "empty": tmp_path / "empty", "begun": tmp_path / "begun"}
+        assert main(["table", *(word.format(**places) for word in arguments)]) == 2
+        shown = capsys.readouterr()
+        assert shown.out == "" and len(shown.err.splitlines()) == 1
+        assert part in shown.err
+
+
+def stored():
+    """Studies with at least one record: another may be running while the tests do."""
+    files = sorted((ROOT / "results").glob(f"*/*/{records.RECORDS}"))
+    return [path.parent for path in files if path.stat().st_size]
+
+
+@pytest.mark.parametrize("folder", stored(), ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_stored_studies_can_be_read_and_name_no_machine(folder):
+    study = records.load(folder)
+    assert "/" not in study.manifest["data"]["name"]
+    text = json.dumps(study.manifest)
+    assert not re.search(r"/(work|home|root|tmp|Users)/", text)
+    for record in study.records:
+        assert set(record["methods"]) == set(study.methods)
+        assert all(isinstance(token, int) for token in record["gold"])
+
+
+def test_makefile_runs_the_paper_s_cells():
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for model in ("bert-base-cased", "bert-large-cased"):
+        for data in ("snli", "xsum"):
+            for pairs in results.PAIRS:
+                command = f"study --model {model} --data {data} --pairs {pairs} --n 1000 --seed 0"
+                (line,) = [line for line in text.splitlines() if command in line]
+                words = shlex.split(line)
+                assert (
+                    words[words.index("--out") + 1]
+                    == f"results/paper/{results.cell_name(model, data, pairs)}"
+                )
