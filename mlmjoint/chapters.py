@@ -1,0 +1,118 @@
+"""What a chapter of the book leaves behind: numbers with their tolerances, figures as svg and pdf.
+
+    results/PROFILE/chapters/NN.json        {name: {"value": ..., "tol": ...}}
+    results/PROFILE/figures/NN-NAME.svg|pdf
+
+The profile alone chooses the folder, so a small run can never replace the numbers of a large one.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import warnings
+from pathlib import Path
+
+from . import results
+from .errors import InputError
+
+PROFILES = ("quick", "full", "paper")
+
+# Notebooks import this module first. Whether ipywidgets is installed must not show in their output.
+warnings.filterwarnings("ignore", message="IProgress not found")
+
+
+def chapter_path(profile: str, number: str) -> Path:
+    """The numbers of one chapter under one profile."""
+    return out_folder(profile) / "chapters" / f"{number}.json"
+
+
+def out_folder(profile: str) -> Path:
+    """Where a run writes: the profile's folder, or one under $MLMJOINT_OUT if that is set.
+
+    Tests that execute the committed notebooks set it, so that they leave the results alone.
+    """
+    results.profile_folder(profile)  # checks the name
+    return Path(os.environ.get("MLMJOINT_OUT") or results.root()) / profile
+
+
+class Picture:
+    """A figure as a notebook shows it: SVG, the same bytes every time."""
+
+    def __init__(self, svg: str, name: str):
+        self.svg, self.name = svg, name
+
+    def __repr__(self) -> str:
+        return f"figure {self.name}"
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        return {"image/svg+xml": self.svg, "text/plain": repr(self)}
+
+
+class Chapter:
+    """One chapter's run under one profile.
+
+    >>> chapter = Chapter("01", "quick")               # doctest: +SKIP
+    >>> chapter.record("entropy in nats", 1.2345, tol=0.01)  # doctest: +SKIP
+    1.2345
+    """
+
+    def __init__(self, number: str, profile: str):
+        if profile not in PROFILES:
+            raise InputError(f"unknown profile {profile!r}; choose one of {', '.join(PROFILES)}")
+        self.number, self.profile = number, profile
+        self.values: dict[str, dict[str, float]] = {}
+
+    def pick(self, quick, full, paper=None):
+        """The value for this run's profile; "paper" takes that of "full" where none is given."""
+        return {"quick": quick, "full": full, "paper": full if paper is None else paper}[
+            self.profile
+        ]
+
+    def record(self, name: str, value: float, tol: float) -> float:
+        """Store a number that `mlmjoint check` compares, with the difference it may have."""
+        value = float(value)
+        if not tol > 0:
+            raise InputError(f"{name!r} has tolerance {tol}; give one above zero")
+        if name in self.values:
+            raise InputError(f"{name!r} is recorded twice in chapter {self.number}; rename one")
+        # One digit beyond the tolerance: rounding noise then changes no stored byte.
+        digits = max(0, 1 - math.floor(math.log10(tol)))
+        self.values[name] = {"value": round(value, digits), "tol": tol}
+        path = chapter_path(self.profile, self.number)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(self.values, indent=1, ensure_ascii=False) + "\n"
+        path.write_text(text, encoding="utf-8")
+        return value
+
+    def show(self, figure, name: str) -> Picture:
+        """Store a figure as svg and pdf, and hand it to the notebook to show."""
+        from .figures import save
+
+        folder = out_folder(self.profile) / "figures"
+        folder.mkdir(parents=True, exist_ok=True)
+        for suffix in ("svg", "pdf"):
+            save(figure, folder / f"{self.number}-{name}.{suffix}")
+        svg = (folder / f"{self.number}-{name}.svg").read_text(encoding="utf-8")
+        return Picture(svg, name)
+
+
+def print_table(rows, headings, digits: int = 3) -> None:
+    """A plain table for a notebook's output: text to the left, numbers to the right."""
+    cells = [[_cell(value, digits) for value in row] for row in rows]
+    numeric = [all(not isinstance(row[k], str) for row in rows) for k in range(len(headings))]
+    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
+    out = io.StringIO()
+    for row in (headings, *cells):
+        parts = [
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(row, widths, numeric, strict=True)
+        ]
+        out.write("  ".join(parts).rstrip() + "\n")
+    print(out.getvalue(), end="")
+
+
+def _cell(value, digits: int) -> str:
+    return f"{value:.{digits}f}" if isinstance(value, float) else str(value)

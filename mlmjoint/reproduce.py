@@ -1,0 +1,200 @@
+"""`mlmjoint reproduce`: run the book's notebooks, and make what they leave behind reproducible.
+
+A person edits notebooks/NN_name.md. Under the book's own profile ("full") a run writes its executed
+twin NN_name.ipynb beside it, which is committed; under any other profile the executed copy goes to
+results/PROFILE/notebooks/, so that a small run never changes what the book shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from . import results
+from .chapters import PROFILES
+from .errors import InputError
+
+BOOK_PROFILE = "full"
+KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--profile",
+        choices=PROFILES,
+        default="quick",
+        help="how much to compute; chooses the folder under results/ too (default: quick)",
+    )
+    parser.add_argument(
+        "--only", nargs="+", metavar="NN", help="these chapters alone, by number: --only 01 05"
+    )
+    parser.add_argument(
+        "--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (default: auto)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the chosen notebooks one after the other; 1 if a cell of any of them failed."""
+    chosen = sources(args.only)
+    failed = []
+    for count, source in enumerate(chosen, 1):
+        title = f"[{count}/{len(chosen)}] {source.stem}"
+        start = time.perf_counter()
+        try:
+            path = reproduce(source, args.profile, args.device, title=title)
+        except CellError as error:
+            failed.append(source.stem)
+            print(error, file=sys.stderr)
+            continue
+        seconds = time.perf_counter() - start
+        print(f"{title}  {seconds:.0f} s  {_short(path)}", flush=True)
+    if failed:
+        print(f"mlmjoint: failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+class CellError(Exception):
+    """A cell of a notebook failed: which notebook, which cell, its source and its traceback."""
+
+
+def folder() -> Path:
+    """notebooks/ of the repository the package is imported from, or of the current folder."""
+    repository = Path(__file__).resolve().parents[1]
+    for place in (repository / "notebooks", Path.cwd() / "notebooks"):
+        if place.is_dir():
+            return place
+    raise InputError("no folder notebooks/ here; run this in a clone of the repository")
+
+
+def sources(only: list[str] | None = None) -> list[Path]:
+    """The notebooks as people edit them, in the order of their numbers."""
+    found = sorted(folder().glob("[0-9][0-9]_*.md"))
+    numbers = [path.name[:2] for path in found]
+    unknown = [number for number in only or () if number not in numbers]
+    if unknown:
+        raise InputError(f"no chapter {unknown[0]!r}; choose from {', '.join(numbers)}")
+    return [path for path in found if not only or path.name[:2] in only]
+
+
+def read_source(path: Path):
+    """A MyST file as a notebook, normalised and not yet executed."""
+    import jupytext
+
+    return normalise(jupytext.read(path), path.stem)
+
+
+def executed_path(source: Path, profile: str) -> Path:
+    if profile == BOOK_PROFILE:
+        return source.with_suffix(".ipynb")
+    return results.profile_folder(profile) / "notebooks" / f"{source.stem}.ipynb"
+
+
+def reproduce(source: Path, profile: str, device: str = "auto", title: str = "") -> Path:
+    """Execute one notebook under a profile; return the path of the executed copy."""
+    notebook = execute(source, profile, device, title)
+    import nbformat
+
+    path = executed_path(source, profile)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The twin is replaced as a whole: an interrupted run leaves the old one.
+    scratch = path.with_suffix(".new")
+    nbformat.write(notebook, scratch)
+    os.replace(scratch, path)
+    return path
+
+
+def execute(source: Path, profile: str, device: str = "auto", title: str = ""):
+    """The executed notebook, normalised, from an empty working folder."""
+    try:
+        import papermill
+        from papermill.exceptions import PapermillExecutionError
+    except ImportError:
+        raise InputError(
+            "papermill is missing; install the book's tools: pip install 'mlmjoint[book]'"
+        ) from None
+    # The twin's parameters cell already holds these; papermill would add a cell that repeats them.
+    parameters = {"profile": profile} if profile != BOOK_PROFILE else {}
+    if device != "auto":
+        parameters["device"] = device
+    bar = {"desc": title or source.stem, "unit": "cell", "leave": False}
+    with tempfile.TemporaryDirectory() as empty, _kernel_environment():
+        try:
+            notebook = papermill.execute_notebook(
+                read_source(source),
+                None,
+                parameters,
+                kernel_name="python3",
+                cwd=empty,
+                progress_bar=bar if sys.stderr.isatty() else False,
+            )
+        except PapermillExecutionError as error:
+            raise CellError(_describe(source, error)) from None
+    return normalise(notebook, source.stem)
+
+
+@contextlib.contextmanager
+def _kernel_environment():
+    """The kernel imports this very package, whatever folder it runs in."""
+    package = str(Path(__file__).resolve().parents[1])
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([package, *([before] if before else [])])
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def normalise(notebook, stem: str):
+    """Take off what differs between two runs of the same cells: timings, ids, versions."""
+    notebook.metadata = {"kernelspec": dict(KERNEL), "language_info": {"name": "python"}}
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    for count, cell in enumerate(notebook.cells):
+        cell.id = f"{stem}-{count:02d}"
+        for key in ("papermill", "execution", "collapsed", "scrolled"):
+            cell.metadata.pop(key, None)
+        if not cell.metadata.get("tags", True):
+            del cell.metadata["tags"]
+        cell.source = cell.source.rstrip()
+        if cell.cell_type == "code":
+            cell.outputs = _merged_streams(cell.outputs)
+    return notebook
+
+
+def _merged_streams(outputs: list) -> list:
+    """Consecutive writes to one stream as one output: how they were cut depends on timing."""
+    merged = []
+    for output in outputs:
+        if (
+            merged
+            and output.output_type == merged[-1].output_type == "stream"
+            and output.name == merged[-1].name
+        ):
+            merged[-1].text += output.text
+        else:
+            merged.append(output)
+    return merged
+
+
+def _describe(source: Path, error) -> str:
+    lines = [
+        f"{source.name}: cell {error.cell_index} failed with {error.ename}: {error.evalue}",
+        *(f"    {line}" for line in error.source.splitlines()),
+        ANSI.sub("", "\n".join(error.traceback)),
+    ]
+    return "\n".join(lines)
+
+
+def _short(path: Path) -> str:
+    with contextlib.suppress(ValueError):
+        return str(path.relative_to(Path.cwd()))
+    return str(path)
