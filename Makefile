@@ -4,6 +4,8 @@ VENV ?= .venv
 # What pip is asked for as torch; empty (`make test VENV=/path/to/env TORCH=`) keeps the one an environment has.
 TORCH ?= torch==2.13.0
 JOBS ?= 2
+# Which run of the notebooks: quick proves the machinery, full is what the book's pages show.
+PROFILE ?= quick
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -12,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book html test lint bench bench-report paper picture clean
+.PHONY: help setup book reproduce check html test lint bench bench-report paper picture clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -28,15 +30,25 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
-book: html ## build the book, warnings as errors, and say where it is
+# One after the other, whatever -j says: numbers are checked only once they have been made.
+book: $(STAMP) ## run the notebooks, check their numbers, build the book, say where it is
+	$(MAKE) reproduce
+	$(MAKE) check
+	$(MAKE) html
 	@echo "The book: $(CURDIR)/_build/html/index.html"
+
+reproduce: $(STAMP) ## run the notebooks; PROFILE=full renews what the book shows
+	$(BIN)/mlmjoint reproduce --profile $(PROFILE)
+
+check: $(STAMP) ## compare the numbers of the last run with the committed ones
+	$(BIN)/mlmjoint check --profile $(PROFILE)
 
 html: $(STAMP)
 	$(BIN)/jupyter-book build . -W -n --keep-going --quiet
 
 test: lint ## lint, then all tests (notebooks and the built book among them)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
-	$(if $(NOTEBOOKS),$(BIN)/python -m pytest -n $(JOBS) --nbval --sanitize-with tests/nbval_sanitize.cfg $(NOTEBOOKS))
+	$(if $(NOTEBOOKS),MLMJOINT_OUT=$(CURDIR)/_build/nbval $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --nbval --sanitize-with tests/nbval_sanitize.cfg $(NOTEBOOKS))
 
 lint: $(STAMP) ## ruff: rules and formatting
 	$(BIN)/ruff check .
