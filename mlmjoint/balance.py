@@ -70,11 +70,16 @@ class Balance:
         centre, limit = 0.5 * (low + high), 340.0
         return [np.exp(np.clip(v - centre, -limit, limit)).astype(kind) for v in (x, y)]
 
+    def _linear(self, x: np.ndarray, y: np.ndarray) -> bool:
+        """Whether the kernels can run: strengths e^600 apart stay in the log domain, with torch."""
+        width = max(x.max(), y.max()) - min(x.min(), y.min())
+        return self.compiled and width < streams.WIDEST_DOUBLE
+
     def __call__(self, x: np.ndarray, y: np.ndarray):
         """Σ Qσ and Σ Qσ(1−σ) by row, Σ Q(1−σ) and Σ Qσ(1−σ) by column at log strengths x, y."""
         self.passes += 1
         rows, cols = self.shape
-        if not self.compiled:
+        if not self._linear(x, y):
             return self._blocks(x, y, lambda q, s: (q * s, q * s * (1 - s), q * (1 - s)))
         from . import kernels
 
@@ -106,7 +111,7 @@ class Balance:
         """Row and column sums of W(dx_i − dy_j) with W = Qσ(1−σ)."""
         self.passes += 1
         rows, cols = self.shape
-        if not self.compiled:
+        if not self._linear(x, y):
             step = torch.from_numpy(dx)[:, None] - torch.from_numpy(dy)[None, :]
             step = step.to(self.tables.log_a.device)
             starts = iter(row_blocks(self.shape))

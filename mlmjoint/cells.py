@@ -110,9 +110,14 @@ def totals(log_a, log_b, joints: Sequence[Cells], margins, ratio_means, floor: f
 
 
 def _weighted(log_weight: torch.Tensor, value: torch.Tensor) -> float:
-    """Σ e^log_weight · value, zero where the weight is zero."""
+    """Σ e^log_weight · value, zero where the weight is zero, infinite where a value has no bound.
+
+    A value is NaN (∞ − ∞) where a joint leaves a whole context without probability: what it says
+    there is undefined, and as far from any distribution as an event it rules out.
+    """
     weight = log_weight.exp()
-    return float(torch.where(weight > 0, weight * value, torch.zeros_like(value)).sum())
+    out = torch.where(weight > 0, weight * value, torch.zeros_like(value)).sum()
+    return float(out.nan_to_num(nan=torch.inf, posinf=torch.inf))
 
 
 def _jensen_shannon(log_p: torch.Tensor, log_q: torch.Tensor) -> float:

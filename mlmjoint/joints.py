@@ -34,6 +34,8 @@ class Joint:
         if margins is None:
             margins = streams.log_marginals(tables, [cells])[0][0]
         log_z = torch.logsumexp(margins[0], 0)
+        if not math.isfinite(float(log_z)):
+            raise InputError(f"{method}: no pair of tokens has probability in both tables")
         self.cells = cells.shift(-float(log_z))
         self._margins = margins[0] - log_z, margins[1] - torch.logsumexp(margins[1], 0)
 
@@ -44,6 +46,8 @@ class Joint:
         """log μ(a=i, b=j) for two indices (a float) or two index tensors (a tensor)."""
         rows, cols = torch.as_tensor(i), torch.as_tensor(j)
         for index, size, name in zip((rows, cols), self.tables.shape, "ij", strict=True):
+            if index.is_floating_point() or index.dtype == torch.bool:
+                raise InputError(f"{name} = {index.tolist()} must be whole numbers")
             if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
                 raise InputError(f"{name} = {index.tolist()} lies outside 0..{size - 1}")
         a, b = self.tables.log_a[rows, cols].double(), self.tables.log_b[rows, cols].double()
@@ -62,22 +66,21 @@ class Joint:
         return self._margins
 
     def log_conditional_a(self, j: int) -> torch.Tensor:
-        """log μ(a=i | b=j) for every i, (Va,)."""
+        """log μ(a=i | b=j) for every i, (Va,); -inf throughout where μ(b=j) is zero."""
         self._check_index("j", j, 1)
         a, b = self.tables.log_a[:, [j]].double(), self.tables.log_b[:, [j]].double()
         column = self.cells.log_block(a, b, cols=[j])[:, 0]
-        return column - torch.logsumexp(column, 0)
+        return _normalise(column)
 
     def log_conditional_b(self, i: int) -> torch.Tensor:
-        """log μ(b=j | a=i) for every j, (Vb,)."""
+        """log μ(b=j | a=i) for every j, (Vb,); -inf throughout where μ(a=i) is zero."""
         self._check_index("i", i, 0)
         row = self._rows([i])[0]
-        return row - torch.logsumexp(row, 0)
+        return _normalise(row)
 
     def top(self, n: int = 10) -> list[tuple[str | int, str | int, float]]:
         """The ``n`` most probable pairs: (token at A, token at B, probability), best first."""
-        if n < 1:
-            raise InputError(f"top({n}): ask for at least one pair")
+        check_count("top", n)
         return [
             (self.tables.token(0, i), self.tables.token(1, j), math.exp(value))
             for i, j, value in self.top_cells(n)
@@ -97,8 +100,7 @@ class Joint:
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> torch.Tensor:
         """``n`` draws of (row, column), (n, 2): i from μ(a), then j from μ(b | a=i)."""
-        if n < 1:
-            raise InputError(f"sample({n}): ask for at least one draw")
+        check_count("sample", n)
         rows = _draw(self._margins[0].cpu(), n, generator)
         out = torch.stack([rows, torch.zeros_like(rows)], 1)
         for i in rows.unique().tolist():
@@ -112,7 +114,7 @@ class Joint:
         return self.cells.log_block(tables.log_a[rows].double(), tables.log_b[rows].double(), rows)
 
     def _check_index(self, name: str, index: int, axis: int) -> None:
-        if not 0 <= int(index) < self.tables.shape[axis]:
+        if int(index) != index or not 0 <= index < self.tables.shape[axis]:
             raise InputError(f"{name} = {index} lies outside 0..{self.tables.shape[axis] - 1}")
 
 
@@ -136,8 +138,10 @@ class ArnoldGokhale(Joint):
     def lower_bound(self) -> float:
         """No joint has an objective below this (in nats; arnold_gokhale.lower_bound says why)."""
         bound = arnold_gokhale.lower_bound(self.tables, self.solution)
-        # At an optimum found to the last digit the two differ by rounding alone.
-        return min(bound, self.objective) if bound - self.objective < 1e-9 * bound else bound
+        # At an optimum found to the last digit the two differ by rounding alone, which grows with
+        # the contexts added up.
+        rounding = 1e-9 * bound + 1e-13 * sum(self.tables.shape)
+        return min(bound, self.objective) if bound - self.objective < rounding else bound
 
 
 def joint(tables: Tables, method: str, **options) -> Joint:
@@ -152,11 +156,7 @@ def joint(tables: Tables, method: str, **options) -> Joint:
     -0.703
     """
     check_method(method)
-    allowed = OPTIONS.get(method, set())
-    unknown = sorted(set(options) - allowed)
-    if unknown:
-        takes = f"it takes {', '.join(sorted(allowed))}" if allowed else "it takes no options"
-        raise InputError(f"{method} has no option {unknown[0]!r}; {takes}")
+    check_options(method, options)
     if method == "ag":
         return ArnoldGokhale(tables, arnold_gokhale.solve(tables, **options))
     return Joint(tables, method, CONSTRUCTIONS[method](tables, **options))
@@ -177,6 +177,19 @@ def joint_from_tables(
 def check_method(method: str) -> None:
     if method not in METHODS:
         raise InputError(f"unknown method {method!r}; choose from {', '.join(METHODS)}")
+
+
+def check_options(method: str, options: dict) -> None:
+    allowed = OPTIONS.get(method, set())
+    unknown = sorted(set(options) - allowed)
+    if unknown:
+        takes = f"it takes {', '.join(sorted(allowed))}" if allowed else "it takes no options"
+        raise InputError(f"{method} has no option {unknown[0]!r}; {takes}")
+
+
+def check_count(name: str, n: int) -> None:
+    if not isinstance(n, int) or n < 1:
+        raise InputError(f"{name}({n}): ask for a whole number, at least one")
 
 
 def mlm_cells(tables: Tables) -> Cells:
@@ -213,9 +226,9 @@ def hcb_cells(tables: Tables, pivot: int | None = None, direction: str = "ab") -
     if pivot is None:
         marginal = (tables.log_p_a, tables.log_p_b)[axis]
         if marginal is None:
-            marginal = table.double().exp().sum(1 - axis)
+            marginal = sum_of_exp(table, 1 - axis)
         pivot = int(marginal.argmax())
-    if not 0 <= pivot < tables.shape[axis]:
+    if pivot != int(pivot) or not 0 <= pivot < tables.shape[axis]:
         raise InputError(f"pivot {pivot} lies outside 0..{tables.shape[axis] - 1}")
     weight = other.select(axis, pivot).double() - table.select(axis, pivot).double()
     if not bool(torch.isfinite(weight).all()):
@@ -268,19 +281,29 @@ def gibbs_cells(tables: Tables, most: int = 1000) -> Cells:
     cols = tables.shape[1]
     m_b = np.full(cols, 1 / cols) if start is None else start.double().exp().cpu().numpy()
     tol = 1e-6 if streams.precision(tables) is np.float32 else 1e-12
-    for _ in range(most):
+    for sweep in range(most):
         m_a, new = streams.gibbs_sweep(tables, m_b)
         new /= new.sum()
-        change, m_b = np.abs(new - m_b).sum(), new
+        change = np.abs(new - m_b).sum()
+        # Nearly deterministic tables make the chain go round in circles; a lazy one does not.
+        m_b = new if sweep < most // 10 else 0.5 * (m_b + new)
         if change <= tol:
             break
     else:
         warnings.warn(
             f"Gibbs marginals still moved by {change:.2g} after {most} sweeps", stacklevel=3
         )
-    device = tables.log_a.device
-    halves = (torch.from_numpy(m / (2 * m.sum())).log().to(device) for m in (m_a, m_b))
-    return Cells("mixture", *halves)
+    log_m = [torch.from_numpy(m / m.sum()).log().to(tables.log_a.device) for m in (m_a, m_b)]
+    if not all(bool(torch.isfinite(v).all()) for v in log_m):
+        # Probabilities below e^-745 have come out as zero: one more sweep, in logs.
+        zeros = _zeros(tables)
+        for cells, side in (
+            (lambda: Cells("product", zeros[0], log_m[1], 1.0, 0.0), 0),
+            (lambda: Cells("product", log_m[0], zeros[1], 0.0, 1.0), 1),
+            (lambda: Cells("product", zeros[0], log_m[1], 1.0, 0.0), 0),
+        ):
+            log_m[side] = streams.log_marginals(tables, [cells()])[0][0][side]
+    return Cells("mixture", *(v - math.log(2) for v in log_m))
 
 
 CONSTRUCTIONS = {
@@ -294,6 +317,18 @@ CONSTRUCTIONS = {
     "chain-geo": chain_geo_cells,
     "gibbs": gibbs_cells,
 }
+
+
+def sum_of_exp(table: torch.Tensor, dim: int) -> torch.Tensor:
+    """Σ e^table along an axis in float64, row block by row block."""
+    parts = [table[block].double().exp().sum(dim) for block in row_blocks(table.shape)]
+    return torch.cat(parts) if dim == 1 else sum(parts)
+
+
+def _normalise(logs: torch.Tensor) -> torch.Tensor:
+    """Log-probabilities from logs; nothing to divide by where all are -inf."""
+    total = torch.logsumexp(logs, 0)
+    return logs - total if bool(torch.isfinite(total)) else logs
 
 
 def _need(tables: Tables, method: str, *names: str) -> list[torch.Tensor]:

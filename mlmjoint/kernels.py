@@ -3,7 +3,7 @@
 Every function walks rows ``start..stop`` once and adds to the accumulators it is given, so that
 threads share no state. Tables hold logs, float32 or float64; arithmetic is done in the type of the
 vectors (float32 vectors keep the loops in single precision, float64 vectors force double). Sums are
-float32 only within a block of a few thousand cells, float64 beyond. ``blocks.py`` has the same
+float32 only within a block of a few thousand cells, float64 beyond. ``cells.py`` has the same
 passes in plain torch; the tests hold the two against each other.
 """
 

@@ -24,11 +24,11 @@ from . import streams
 from .arnold_gokhale import solve
 from .cells import row_blocks
 from .errors import InputError
-from .joints import CONSTRUCTIONS, ArnoldGokhale, Joint, ag_cells, check_method
-from .tables import Tables
+from .joints import CONSTRUCTIONS, ArnoldGokhale, Joint, ag_cells, check_method, check_options
+from .tables import NORMALISATION_TOLERANCE, Tables
 
 PAPER = ("mlm", "mrf", "mrf-l", "hcb", "ag")
-INFINITE = 1e24  # what 0 < p meets log 0 with in the passes: reported as infinity
+INFINITE = 1e24  # the square of a log ratio with a zero on one side only, as the passes see it
 
 
 class Pairwise(dict):
@@ -64,9 +64,10 @@ def metrics(
     rows, cols = tables.shape
     out: dict = {"unary": {"u_nll": _unary(tables)}}
     for k, name in enumerate(names):
-        a_kl = _infinite(max(0.0, float(kl[k]) / (rows + cols)))
+        a_kl = max(0.0, float(kl[k]) / (rows + cols))
         out[name] = {**at_gold(tables, built[name]), "a_kl": a_kl}
-    out["incompatibility"] = _infinite(squares / (rows * cols))
+    squares /= rows * cols
+    out["incompatibility"] = math.inf if squares > INFINITE else squares
     out["jsd"] = Pairwise(
         {
             (names[l], names[k]): min(max(0.0, float(jsd[k, l])), math.log(2))
@@ -88,6 +89,7 @@ def _joints(tables: Tables, methods: Sequence[str], options: dict):
     for method in methods:
         check_method(method)
     names = list(dict.fromkeys(methods))
+    check_options("ag", options)
     solution = solve(tables, **options) if "ag" in names else None
     shapes = [
         ag_cells(tables, solution) if name == "ag" else CONSTRUCTIONS[name](tables)
@@ -129,7 +131,9 @@ def _kl(log_p: torch.Tensor, log_q: torch.Tensor) -> float:
     """KL(p ‖ q) of two log vectors in float64, 0 · log 0 being 0."""
     log_p, log_q = log_p.double(), log_q.double()
     p = log_p.exp()
-    return float(torch.where(p > 0, p * (log_p - log_q), torch.zeros_like(p)).sum())
+    # ∞ − ∞: a distribution that is zero throughout, see Joint.log_conditional_a
+    gap = (log_p - log_q).nan_to_num(nan=torch.inf, posinf=torch.inf)
+    return float(torch.where(p > 0, p * gap, torch.zeros_like(p)).sum())
 
 
 def _against_truth(tables: Tables, built: dict, true_joint: torch.Tensor, out: dict) -> None:
@@ -138,6 +142,9 @@ def _against_truth(tables: Tables, built: dict, true_joint: torch.Tensor, out: d
         raise InputError(
             f"true_joint has shape {tuple(truth.shape)}; the tables are {tables.shape}"
         )
+    total = float(truth.exp().sum())
+    if not abs(total - 1) < NORMALISATION_TOLERANCE:
+        raise InputError(f"true_joint sums to {total:.6g} after exp, not 1; give log-probabilities")
     truth = truth.to(tables.log_a.device)
     for name, joint in built.items():
         out[name]["kl_true"] = sum(
@@ -149,7 +156,3 @@ def _against_truth(tables: Tables, built: dict, true_joint: torch.Tensor, out: d
     weight = truth.exp()
     gap = (given_b - tables.log_a.double()) + (given_a - tables.log_b.double())
     out["unary"]["kl_true"] = float(torch.where(weight > 0, 0.5 * weight * gap, 0.0).sum())
-
-
-def _infinite(value: float) -> float:
-    return math.inf if value > INFINITE else value

@@ -25,6 +25,8 @@ FLOOR = -1e30  # stands for log 0: finite, so that 0 · log 0 is 0
 SHIFT = {np.float32: 60.0, np.float64: 300.0}
 LOW = {np.float32: -55.0, np.float64: -650.0}
 WIDEST = 60.0  # float32 holds e^±87; vectors wider than this around their centre go to float64
+WIDEST_DOUBLE = 600.0  # and strengths wider than this never leave the log domain (torch blocks)
+ENDLESS = 1e12  # a sum that only FLOOR can have made: exact zeros, told apart by the torch blocks
 
 
 def compiled(tables: Tables) -> bool:
@@ -40,7 +42,7 @@ def arrays(tables: Tables) -> tuple[np.ndarray, np.ndarray]:
 def precision(tables: Tables, *vectors: np.ndarray):
     """np.float32 if the tables are large, single and the vectors' ranges fit; else np.float64."""
     small = tables.log_a.numel() <= DOUBLE_CELLS
-    wide = any(np.ptp(vector[np.isfinite(vector)]) > WIDEST for vector in vectors if len(vector))
+    wide = any(np.ptp(vector[np.isfinite(vector)]) > WIDEST for vector in vectors)
     single = tables.log_a.dtype == torch.float32 and not small and not wide
     return np.float32 if single else np.float64
 
@@ -67,7 +69,7 @@ def log_marginals(tables: Tables, joints: Sequence[Cells]) -> tuple[list, tuple]
     """Log marginals of every joint, and the row and column means of log p(a|b) − log p(b|a)."""
     if not joints:
         return [], blocks.log_ratio_means(tables.log_a, tables.log_b, FLOOR)
-    if not compiled(tables):
+    if not compiled(tables) or _too_wide(joints):
         margins = [blocks.log_marginals(tables.log_a, tables.log_b, c) for c in joints]
         return margins, blocks.log_ratio_means(tables.log_a, tables.log_b, FLOOR)
     from . import kernels
@@ -91,7 +93,7 @@ def log_marginals(tables: Tables, joints: Sequence[Cells]) -> tuple[list, tuple]
 
 def totals(tables: Tables, joints: Sequence[Cells], margins, ratio_means):
     """KL sums (K,), JSD sums (K, K lower triangle) and Σ of squared double-centred log ratios."""
-    if not compiled(tables):
+    if not joints or not compiled(tables) or _too_wide(joints):
         return blocks.totals(tables.log_a, tables.log_b, joints, margins, ratio_means, FLOOR)
     from . import kernels
 
@@ -106,6 +108,8 @@ def totals(tables: Tables, joints: Sequence[Cells], margins, ratio_means):
     sums = [np.zeros(count), np.zeros((count, count)), np.zeros(1)]
     args = [*arrays(tables), *packed, log_row, log_col, *ratios]
     kl, jsd, squares = over_rows(kernels.totals, args, sums, tables.shape[0])
+    if not max(np.abs(kl).max(), 1e-8 * squares[0]) < ENDLESS:
+        return blocks.totals(tables.log_a, tables.log_b, joints, margins, ratio_means, FLOOR)
     jsd *= np.exp(-SHIFT[kind])
     return torch.from_numpy(kl), torch.from_numpy(jsd), float(squares[0])
 
@@ -127,6 +131,12 @@ def gibbs_sweep(tables: Tables, m_b: np.ndarray) -> tuple[np.ndarray, np.ndarray
     args = [*arrays(tables), m_b.astype(kind)]
     out = over_rows(kernels.gibbs, args, [np.zeros(rows), np.zeros(cols)], rows)
     return out[0], out[1]
+
+
+def _too_wide(joints: Sequence[Cells]) -> bool:
+    """Whether some Arnold-Gokhale strengths would overflow outside the log domain."""
+    strengths = [torch.cat([c.row, c.col]) for c in joints if c.family == "ag"]
+    return any(float(v.max() - v.min()) > WIDEST_DOUBLE for v in strengths)
 
 
 def _pack(tables: Tables, joints: Sequence[Cells]):

@@ -73,6 +73,8 @@ def tables_from_arrays(
     rows, cols = log_a.shape
     _check_normalised("log_a", log_a, dim=0)
     _check_normalised("log_b", log_b, dim=1)
+    if gold is not None and len(gold) != 2:
+        raise InputError(f"gold {tuple(gold)} must be a row and a column")
     if gold is not None and not (0 <= gold[0] < rows and 0 <= gold[1] < cols):
         raise InputError(f"gold {tuple(gold)} lies outside tables of shape {rows} x {cols}")
     vectors = {
@@ -88,8 +90,18 @@ def tables_from_arrays(
     return Tables(log_a, log_b, gold=None if gold is None else tuple(gold), **checked)
 
 
+def _as_tensor(name: str, value) -> torch.Tensor:
+    try:
+        tensor = torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name} is not an array of numbers: {error}") from None
+    if tensor.is_complex():
+        raise InputError(f"{name} is complex; give real log-probabilities")
+    return tensor
+
+
 def _as_table(name: str, value) -> torch.Tensor:
-    table = torch.as_tensor(value)
+    table = _as_tensor(name, value)
     if table.dtype not in (torch.float32, torch.float64):
         table = table.to(torch.float32 if table.is_floating_point() else torch.float64)
     if table.ndim != 2 or 0 in table.shape:
@@ -99,7 +111,7 @@ def _as_table(name: str, value) -> torch.Tensor:
 
 
 def _as_vector(name: str, value, length: int, normalised: bool) -> torch.Tensor:
-    vector = torch.as_tensor(value)
+    vector = _as_tensor(name, value)
     if vector.shape != (length,):
         raise InputError(f"{name} has shape {_shape(vector)}; it must be ({length},)")
     _check_values(name, vector)
