@@ -8,15 +8,14 @@ As everywhere, ``log_a[i, j]`` is log p(a=i | b=j) and ``log_b[i, j]`` is log p(
 from __future__ import annotations
 
 import math
-import warnings
 from functools import cached_property
 
-import numpy as np
 import torch
 
 from . import arnold_gokhale, streams
 from .cells import Cells, row_blocks
 from .errors import InputError
+from .stationary import stationary
 from .tables import Tables, tables_from_arrays
 
 METHODS = (
@@ -272,38 +271,10 @@ def chain_geo_cells(tables: Tables) -> Cells:
     return Cells("product", 0.5 * log_p_a, 0.5 * log_p_b, 0.5, 0.5)
 
 
-def gibbs_cells(tables: Tables, most: int = 1000) -> Cells:
-    """½[p(a=i|b=j)·m_B(j) + p(b=j|a=i)·m_A(i)] (eq-gibbs): random-scan Gibbs at stationarity.
-
-    m_A = P_a m_B and m_B = P_bᵀ m_A by power iteration on two vectors (Heckerman et al. 2000).
-    """
-    start = tables.log_p_b
-    cols = tables.shape[1]
-    m_b = np.full(cols, 1 / cols) if start is None else start.double().exp().cpu().numpy()
-    tol = 1e-6 if streams.precision(tables) is np.float32 else 1e-12
-    for sweep in range(most):
-        m_a, new = streams.gibbs_sweep(tables, m_b)
-        new /= new.sum()
-        change = np.abs(new - m_b).sum()
-        # Nearly deterministic tables make the chain go round in circles; a lazy one does not.
-        m_b = new if sweep < most // 10 else 0.5 * (m_b + new)
-        if change <= tol:
-            break
-    else:
-        warnings.warn(
-            f"Gibbs marginals still moved by {change:.2g} after {most} sweeps", stacklevel=3
-        )
-    log_m = [torch.from_numpy(m / m.sum()).log().to(tables.log_a.device) for m in (m_a, m_b)]
-    if not all(bool(torch.isfinite(v).all()) for v in log_m):
-        # Probabilities below e^-745 have come out as zero: one more sweep, in logs.
-        zeros = _zeros(tables)
-        for cells, side in (
-            (lambda: Cells("product", zeros[0], log_m[1], 1.0, 0.0), 0),
-            (lambda: Cells("product", log_m[0], zeros[1], 0.0, 1.0), 1),
-            (lambda: Cells("product", zeros[0], log_m[1], 1.0, 0.0), 0),
-        ):
-            log_m[side] = streams.log_marginals(tables, [cells()])[0][0][side]
-    return Cells("mixture", *(v - math.log(2) for v in log_m))
+def gibbs_cells(tables: Tables) -> Cells:
+    """½[p(a=i|b=j)·m_B(j) + p(b=j|a=i)·m_A(i)] (eq-gibbs): random-scan Gibbs at stationarity."""
+    log_m_a, log_m_b = stationary(tables)
+    return Cells("mixture", log_m_a - math.log(2), log_m_b - math.log(2))
 
 
 CONSTRUCTIONS = {

@@ -1,0 +1,97 @@
+"""The stationary distribution of the random-scan Gibbs sampler, as two marginals (book: eq-gibbs).
+
+m_A = P_a m_B and m_B = P_bᵀ m_A. Power iteration does for most tables; where the chain mixes slowly
+or goes round in circles, elimination (small tables) or a Krylov method (large ones) takes over.
+
+References: Heckerman et al. 2000; Grassmann, Taksar & Heyman 1985.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import torch
+
+from . import streams
+from .cells import Cells
+from .tables import Tables
+
+SWEEPS = 100  # of power iteration before something stronger is tried
+DIRECT = 512  # up to this many tokens on the shorter side the chain is solved by elimination
+MOST = 500  # passes of the Krylov method
+
+
+def stationary(tables: Tables) -> tuple[torch.Tensor, torch.Tensor]:
+    """log m_A (Va,) and log m_B (Vb,), float64; warns if they still move."""
+    start, cols = tables.log_p_b, tables.shape[1]
+    m_b = np.full(cols, 1 / cols) if start is None else start.double().exp().cpu().numpy()
+    tol = 1e-6 if streams.precision(tables) is np.float32 else 1e-12
+    # A small step does not mean a short way to go: trust it where steps shrink fast.
+    change, before = np.inf, np.inf
+    for _ in range(SWEEPS):
+        m_a, m_b, change, before = *_sweep(tables, m_b), change
+        if change <= tol and change <= 0.5 * before:
+            break
+        if change <= tol * 1e-3:
+            break
+    else:
+        better = _eliminate(tables) if min(tables.shape) <= DIRECT else _krylov(tables, m_b, tol)
+        if better is not None:
+            m_a, m_b, change = _sweep(tables, better)
+    if change > 100 * tol:
+        warnings.warn(f"Gibbs marginals still move by {change:.2g} in a sweep", stacklevel=4)
+    log_m = [torch.from_numpy(m / m.sum()).log().to(tables.log_a.device) for m in (m_a, m_b)]
+    if all(bool(torch.isfinite(v).all()) for v in log_m):
+        return log_m[0], log_m[1]
+    # Probabilities below e^-745 have come out as zero: one more sweep, in logs.
+    for side in (0, 1, 0):
+        zeros = torch.zeros_like(log_m[side])
+        vectors = (zeros, log_m[1]) if side == 0 else (log_m[0], zeros)
+        cells = Cells("product", *vectors, 1.0 - side, float(side))
+        log_m[side] = streams.log_marginals(tables, [cells])[0][0][side]
+    return log_m[0], log_m[1]
+
+
+def _sweep(tables: Tables, m_b: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """m_A, the next m_B, and how far it moved."""
+    m_a, new = streams.gibbs_sweep(tables, m_b)
+    new /= new.sum()
+    return m_a, new, float(np.abs(new - m_b).sum())
+
+
+def _eliminate(tables: Tables) -> np.ndarray | None:
+    """m_B by elimination without a subtraction: every digit, however slowly the chain mixes."""
+    p_a, p_b = tables.log_a.double().cpu().exp().numpy(), tables.log_b.double().cpu().exp().numpy()
+    by_row = tables.shape[0] <= tables.shape[1]
+    step = p_b @ p_a.T if by_row else p_a.T @ p_b  # the chain seen at A or at B: rows sum to one
+    n = len(step)
+    for k in range(n - 1, 0, -1):
+        leave = step[k, :k].sum()
+        if not leave > 0:  # exact zeros: the chain falls apart, and has many answers
+            return None
+        step[:k, k] /= leave
+        step[:k, :k] += np.outer(step[:k, k], step[k, :k])
+    log_m = np.zeros(n)
+    with np.errstate(divide="ignore"):
+        for k in range(1, n):
+            log_m[k] = np.logaddexp.reduce(log_m[:k] + np.log(step[:k, k]))
+    m = np.exp(log_m - np.logaddexp.reduce(log_m))
+    return p_b.T @ m if by_row else m
+
+
+def _krylov(tables: Tables, m_b: np.ndarray, tol: float) -> np.ndarray | None:
+    """m_B as the leading eigenvector of P_bᵀ P_a, by implicitly restarted Arnoldi."""
+    from scipy.sparse.linalg import ArpackError, LinearOperator, eigs
+
+    n = len(m_b)
+    operator = LinearOperator(
+        (n, n), matvec=lambda v: streams.gibbs_sweep(tables, np.ravel(v))[1], dtype=np.float64
+    )
+    try:
+        _, vectors = eigs(operator, k=1, v0=m_b, ncv=20, maxiter=math.ceil(MOST / 18), tol=tol)
+    except ArpackError:
+        return None
+    m = np.abs(vectors[:, 0].real)
+    return m / m.sum()

@@ -1,0 +1,379 @@
+"""The ten constructions: what they recover, what they miss and by how much, and how they answer."""
+
+import doctest
+import importlib
+import math
+
+import numpy as np
+import pytest
+import torch
+from twins import ALL, dense_joints, double, random_joint, random_tables, tables_of
+
+from mlmjoint.errors import InputError
+from mlmjoint.tables import Tables
+
+joints = importlib.import_module("mlmjoint.joints")
+joint, joint_from_tables = joints.joint, joints.joint_from_tables
+
+RECOVERING = ("hcb", "ag", "chain-ab", "chain-ba", "chain-mean", "chain-geo", "gibbs")
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (12, 12), (5, 30), (30, 5)])
+@pytest.mark.parametrize("method", RECOVERING)
+def test_a_true_joint_is_recovered(method, shape):
+    truth = random_joint(*shape, seed=shape[0])
+    options = {"tol": 1e-9} if method == "ag" else {}
+    found = joint(tables_of(truth), method, **options).log_table()
+    assert float((found.exp() - truth.exp()).abs().max()) < 1e-6
+    assert float((found - truth).abs().max()) < 1e-5
+
+
+@pytest.mark.parametrize("direction", ["ab", "ba"])
+@pytest.mark.parametrize("pivot", range(6))
+def test_hcb_recovers_a_true_joint_from_any_pivot_and_side(pivot, direction):
+    truth = random_joint(6, 6, seed=3)
+    found = joint(tables_of(truth), "hcb", pivot=pivot, direction=direction).log_table()
+    assert float((found - truth).abs().max()) < 1e-9
+
+
+def test_hcb_depends_on_its_pivot_where_tables_are_incompatible():
+    tables = random_tables(6)
+    first = joint(tables, "hcb", pivot=0).log_table()
+    assert float((first - joint(tables, "hcb", pivot=1).log_table()).abs().max()) > 0.1
+    swapped = joint(tables, "hcb", direction="ba").log_table()
+    assert float((first - swapped).abs().max()) > 0.1
+
+
+def test_hcb_takes_its_pivot_from_the_two_mask_prediction_at_a():
+    tables = random_tables(6)
+    pivot = int(tables.log_p_a.argmax())
+    default, chosen = joint(tables, "hcb"), joint(tables, "hcb", pivot=pivot)
+    assert torch.equal(default.log_table(), chosen.log_table())
+    bare = Tables(tables.log_a, tables.log_b)
+    pivot = int(tables.log_a.exp().sum(1).argmax())
+    assert torch.equal(
+        joint(bare, "hcb").log_table(), joint(tables, "hcb", pivot=pivot).log_table()
+    )
+    pivot = int(tables.log_b.exp().sum(0).argmax())
+    assert torch.equal(
+        joint(bare, "hcb", direction="ba").log_table(),
+        joint(tables, "hcb", pivot=pivot, direction="ba").log_table(),
+    )
+
+
+def test_the_mrf_misses_a_true_joint_by_the_jensen_gap():
+    truth = random_joint(8, 11, seed=5)
+    tables = tables_of(truth)
+    mrf = joint(tables, "mrf")
+    for j in range(11):
+        p, given_a = tables.log_a[:, j].exp(), tables.log_b[:, j]
+        gap = float((p * given_a.exp()).sum().log() - (p * given_a).sum())
+        kl = float((p * (tables.log_a[:, j] - mrf.log_conditional_a(j))).sum())
+        assert kl == pytest.approx(gap, rel=1e-9)
+        assert gap > 1e-3
+    for i in range(8):
+        p, given_b = tables.log_b[i].exp(), tables.log_a[i]
+        gap = float((p * given_b.exp()).sum().log() - (p * given_b).sum())
+        kl = float((p * (tables.log_b[i] - mrf.log_conditional_b(i))).sum())
+        assert kl == pytest.approx(gap, rel=1e-9)
+
+
+def test_the_mrf_is_right_where_the_other_conditional_is_constant():
+    independent = torch.log_softmax(torch.randn(5, dtype=torch.float64), 0)[:, None] + math.log(
+        0.25
+    )
+    truth = independent.expand(5, 4)
+    assert float((joint(tables_of(truth), "mrf").log_table().exp().sum(1)).sum()) == pytest.approx(
+        1
+    )
+    p = tables_of(truth)
+    mrf = joint(p, "mrf")
+    assert float((mrf.log_conditional_a(0) - p.log_a[:, 0]).abs().max()) < 1e-12
+
+
+@pytest.mark.parametrize("shape", [(7, 7), (3, 9), (9, 2)])
+@pytest.mark.parametrize("method", ALL)
+def test_every_construction_equals_its_dense_twin(method, shape):
+    tables = random_tables(*shape, seed=1)
+    options = {"tol": 1e-10} if method == "ag" else {}
+    found = joint(tables, method, **options)
+    ag = found.log_table() if method == "ag" else joint(tables, "ag").log_table()
+    expected = dense_joints(tables, ag)[method]
+    assert float((found.log_table() - expected).abs().max()) < 1e-7
+
+
+def test_the_counterexample_of_two_by_two_tables():
+    """Goyal et al.: A hardly moves (.5/.5) whatever B is, B follows A (.99/.01)."""
+    log_a = np.log([[0.5, 0.5], [0.5, 0.5]])
+    log_b = np.log([[0.99, 0.01], [0.01, 0.99]])
+    mrf = joint_from_tables(log_a, log_b, "mrf").log_table().exp()
+    assert mrf[0, 0] == pytest.approx(0.495)
+    gibbs = joint_from_tables(log_a, log_b, "gibbs").log_table().exp()
+    # m_A = m_B = ½: half the mass is A drawn blindly, half B drawn by A.
+    assert gibbs[0, 0] == pytest.approx((0.25 + 0.495) / 2)
+    ag = joint_from_tables(log_a, log_b, "ag", tol=1e-9)
+    assert ag.log_prob(0, 0) == pytest.approx(math.log((0.5 + 0.99) / 4))
+    assert ag.objective == pytest.approx(ag.lower_bound, rel=1e-9)
+    assert ag.objective > 0.1
+
+
+def test_a_lopsided_counterexample_separates_the_constructions():
+    log_a = np.log([[0.99, 0.99], [0.01, 0.01]])
+    log_b = np.log([[0.5, 0.5], [0.5, 0.5]])
+    for method in ("mrf", "hcb", "ag", "gibbs"):
+        found = joint_from_tables(log_a, log_b, method)
+        assert found.log_prob(0, 1) == pytest.approx(math.log(0.495), abs=1e-6), method
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("method", ALL)
+def test_answers_agree_with_each_other(method, dtype):
+    tables = random_tables(9, 7, dtype=dtype, seed=2)
+    q = joint(tables, method)
+    table = q.log_table()
+    assert table.dtype == dtype and table.shape == (9, 7)
+    table = q._rows(slice(None))
+    assert float(table.exp().sum()) == pytest.approx(1, abs=1e-9)
+    assert q.log_prob(4, 3) == pytest.approx(float(table[4, 3]), abs=1e-12)
+    i, j = torch.tensor([0, 8, 4]), torch.tensor([6, 0, 3])
+    assert torch.allclose(q.log_prob(i, j), table[i, j])
+    log_mu_a, log_mu_b = q.log_marginals()
+    assert torch.allclose(log_mu_a, table.logsumexp(1))
+    assert torch.allclose(log_mu_b, table.logsumexp(0))
+    assert torch.allclose(q.log_conditional_a(3), table[:, 3] - log_mu_b[3])
+    assert torch.allclose(q.log_conditional_b(4), table[4] - log_mu_a[4])
+    top = q.top(5)
+    values, order = table.flatten().sort(descending=True)
+    assert [7 * a + b for a, b, _ in top] == order[:5].tolist()
+    assert [p for _, _, p in top] == pytest.approx(values[:5].exp().tolist())
+    assert len(q.top(1000)) == 63
+
+
+def test_top_crosses_blocks(monkeypatch):
+    tables = random_tables(20, 10)
+    whole = joint(tables, "mrf").top(15)
+    monkeypatch.setattr("mlmjoint.cells.BLOCK_CELLS", 30)
+    assert joint(tables, "mrf").top(15) == whole
+
+
+@pytest.mark.parametrize("method", ["mlm", "mrf", "ag", "gibbs"])
+def test_samples_follow_the_joint(method):
+    q = joint(random_tables(4, 3, seed=4), method)
+    n = 40_000
+    draws = q.sample(n, torch.Generator().manual_seed(0))
+    assert draws.shape == (n, 2)
+    counts = torch.bincount(draws[:, 0] * 3 + draws[:, 1], minlength=12).double()
+    expected = q.log_table().exp().flatten() * n
+    chi_square = float(((counts - expected) ** 2 / expected).sum())
+    assert chi_square < 40  # 11 degrees of freedom: p < 1e-4
+    again = q.sample(n, torch.Generator().manual_seed(0))
+    assert torch.equal(draws, again)
+
+
+def test_samples_avoid_what_has_no_probability():
+    log_a = np.log([[1.0, 0.5], [1e-300, 0.5]])
+    log_a[1, 0] = -np.inf
+    log_b = np.array([[np.log(0.5), np.log(0.5)], [-np.inf, 0.0]])
+    draws = joint_from_tables(log_a, log_b, "ag").sample(2000, torch.Generator().manual_seed(1))
+    assert not bool(((draws[:, 0] == 1) & (draws[:, 1] == 0)).any())
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_a_joint_holds_no_table_of_its_own(method):
+    tables = random_tables(40, 30)
+    q = joint(tables, method)
+    q.log_prob(0, 0), q.top(3), q.sample(3), q.log_conditional_a(2)
+    if method == "ag":
+        assert q.objective >= q.lower_bound
+    seen, sizes, todo = set(), [], [v for k, v in vars(q).items() if k != "tables"]
+    while todo:
+        item = todo.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, (torch.Tensor, np.ndarray)):
+            sizes.append(int(np.prod(item.shape)))
+        elif isinstance(item, (tuple, list)):
+            todo += item
+        elif isinstance(item, dict):
+            todo += item.values()
+        elif hasattr(item, "__dict__"):
+            todo += vars(item).values()
+    assert sizes and max(sizes) <= 40
+
+
+def test_float32_tables_keep_a_float32_joint():
+    tables = random_tables(30, dtype=torch.float32)
+    assert joint(tables, "ag").log_table().dtype == torch.float32
+
+
+def test_logits_move_the_mrf_l():
+    tables = random_tables(5)
+    plain = Tables(tables.log_a, tables.log_b, torch.full((5,), 3.0), torch.full((5,), -7.0))
+    assert torch.allclose(joint(plain, "mrf-l").log_table(), joint(plain, "mrf").log_table())
+    log_a, log_b, log_z_a, log_z_b, *_ = double(tables)
+    logits = log_a + log_z_a + log_b + log_z_b[:, None]
+    expected = logits - logits.logsumexp((0, 1))
+    assert torch.allclose(joint(tables, "mrf-l").log_table(), expected)
+
+
+def test_candidate_sets_name_their_tokens():
+    full = random_tables(3)
+    sets = (torch.tensor([7, 2, 9]), torch.tensor([3, 5, 8]))
+    tables = Tables(full.log_a, full.log_b, tokens=sets)
+    a, b, p = joint(tables, "mrf").top(1)[0]
+    i, j, log_p = joint(full, "mrf").top_cells(1)[0]
+    assert (a, b) == (int(sets[0][i]), int(sets[1][j]))
+    assert p == pytest.approx(math.exp(log_p))
+
+
+def zeros_tables():
+    """Row 2 never occurs at A given column 1, and the reverse is possible: zeros that disagree."""
+    log_a = np.log(np.array([[0.5, 0.5], [0.25, 0.5], [0.25, 1e-300]]))
+    log_a[2, 1] = -np.inf
+    log_b = np.log(np.array([[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]]))
+    third = np.log([1 / 3] * 3), np.log([0.5] * 2)
+    return log_a, log_b, third
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_exact_zeros_never_make_nan(method):
+    log_a, log_b, (log_p_a, log_p_b) = zeros_tables()
+    q = joint_from_tables(
+        log_a, log_b, method, log_p_a=log_p_a, log_p_b=log_p_b,
+        log_z_a=np.zeros(2), log_z_b=np.zeros(3),
+    )  # fmt: skip
+    table = q.log_table()
+    assert not bool(table.isnan().any())
+    assert float(table.exp().sum()) == pytest.approx(1)
+    for vector in (*q.log_marginals(), q.log_conditional_a(1), q.log_conditional_b(2)):
+        assert not bool(vector.isnan().any())
+
+
+def test_the_conditional_given_an_impossible_token_is_zero_throughout():
+    eye = torch.eye(3, dtype=torch.float64).log()
+    other = eye.roll(1, 0)
+    other[0], other[:, 0] = eye[0], eye[:, 0]  # row 0 and column 0 agree, the rest does not
+    other[1:, 1:] = eye[1:, 1:].flip(0)
+    q = joint_from_tables(eye, other, "mrf")
+    assert q.log_prob(0, 0) == pytest.approx(0)
+    assert bool((q.log_conditional_a(1) == -torch.inf).all())
+    assert bool((q.log_conditional_b(2) == -torch.inf).all())
+
+
+def test_tables_without_a_common_cell_have_no_mrf():
+    eye = torch.eye(2, dtype=torch.float64).log()
+    with pytest.raises(InputError, match="mrf: no pair of tokens has probability"):
+        joint_from_tables(eye, eye.flip(0), "mrf")
+    assert joint_from_tables(eye, eye.flip(0), "ag").log_prob(0, 1) == pytest.approx(math.log(0.25))
+
+
+def test_gibbs_is_stationary():
+    tables = random_tables(20, 15, scale=3, seed=8)
+    table = joint(tables, "gibbs").log_table().exp()
+    p_a, p_b = tables.log_a.exp(), tables.log_b.exp()
+    after = 0.5 * (p_a * table.sum(0) + p_b * table.sum(1)[:, None])
+    assert float((after - table).abs().max()) < 1e-12
+
+
+def test_gibbs_settles_where_the_chain_goes_round_in_circles():
+    ring = torch.full((3, 3), -40.0, dtype=torch.float64)
+    log_a = torch.log_softmax(ring + 40 * torch.eye(3), 0)
+    log_b = torch.log_softmax(ring + 40 * torch.eye(3).roll(1, 1), 1)
+    start = torch.log_softmax(torch.tensor([3.0, 0.0, 0.0]), 0)
+    q = joint_from_tables(log_a, log_b, "gibbs", log_p_b=start)
+    assert torch.allclose(q.log_marginals()[0].exp(), torch.full((3,), 1 / 3).double(), atol=1e-6)
+
+
+def test_gibbs_follows_weakly_joined_clusters_to_the_end(monkeypatch):
+    # Two clusters joined by e^-20: power iteration would take e^20 sweeps.
+    truth = torch.full((6, 5), -20.0, dtype=torch.float64)
+    truth[:3, :2], truth[3:, 2:] = 0, -3
+    truth = truth - truth.logsumexp((0, 1))
+    tables = tables_of(truth)
+    bare = Tables(tables.log_a, tables.log_b)
+    assert float((joint(bare, "gibbs").log_table() - truth).abs().max()) < 1e-6
+    monkeypatch.setattr("mlmjoint.stationary._eliminate", lambda tables: None)
+    with pytest.warns(UserWarning, match="Gibbs marginals still move by"):
+        joint(random_tables(20, 15, scale=3, seed=8), "gibbs")
+
+
+def test_gibbs_of_large_tables_uses_a_krylov_method(monkeypatch):
+    tables = random_tables(60, 50, scale=2.5, seed=8)
+    exact = joint(tables, "gibbs").log_table()
+    monkeypatch.setattr("mlmjoint.stationary.DIRECT", 0)
+    monkeypatch.setattr("mlmjoint.stationary.SWEEPS", 3)
+    assert float((joint(tables, "gibbs").log_table().exp() - exact.exp()).abs().max()) < 1e-9
+
+
+MISSING = {"mlm": "log_p_a", "chain-ab": "log_p_a", "chain-ba": "log_p_b", "mrf-l": "log_z_a"}
+
+
+@pytest.mark.parametrize("method", MISSING)
+def test_what_a_construction_lacks_is_named(method):
+    tables = random_tables(3)
+    with pytest.raises(
+        InputError, match=f"{method} needs {MISSING[method]}.*pass {MISSING[method]}="
+    ):
+        joint_from_tables(tables.log_a, tables.log_b, method)
+
+
+BAD_OPTIONS = {
+    "unknown method": ("besag", {}, "unknown method 'besag'; choose from mlm, mrf"),
+    "no method": (None, {}, "unknown method None"),
+    "no options": ("mrf", {"tol": 1}, "mrf has no option 'tol'; it takes no options"),
+    "wrong option": (
+        "ag",
+        {"pivot": 1},
+        "ag has no option 'pivot'; it takes iterations, solver, tol",
+    ),
+    "pivot past the end": ("hcb", {"pivot": 4}, r"pivot 4 lies outside 0\.\.3"),
+    "negative pivot": ("hcb", {"pivot": -1}, r"pivot -1 lies outside 0\.\.3"),
+    "half a pivot": ("hcb", {"pivot": 1.5}, "pivot 1.5 lies outside"),
+    "direction": ("hcb", {"direction": "up"}, "direction is 'up'; choose 'ab'"),
+    "solver": ("ag", {"solver": "sgd"}, "unknown solver 'sgd'; choose auto, newton or published"),
+    "negative tol": ("ag", {"tol": -1e-5}, "tol is -1e-05; it must be positive"),
+    "tol nan": ("ag", {"tol": math.nan}, "tol is nan"),
+    "tol text": ("ag", {"tol": "tight"}, "tol is tight"),
+    "no iterations": ("ag", {"iterations": 0}, "iterations is 0; it must be"),
+    "half an iteration": ("ag", {"iterations": 2.5}, "iterations is 2.5"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_OPTIONS)
+def test_bad_options_are_refused_in_one_line(name):
+    method, options, message = BAD_OPTIONS[name]
+    with pytest.raises(InputError, match=message) as caught:
+        joint(random_tables(4), method, **options)
+    assert "\n" not in str(caught.value)
+
+
+QUESTIONS = {
+    "row": (lambda q: q.log_prob(4, 0), r"i = 4 lies outside 0\.\.3"),
+    "column": (lambda q: q.log_prob(0, -1), r"j = -1 lies outside 0\.\.3"),
+    "several": (lambda q: q.log_prob([0, 9], [0, 0]), r"i = \[0, 9\] lies outside"),
+    "fraction": (lambda q: q.log_prob(0.5, 0), "i = 0.5 must be whole numbers"),
+    "given b": (lambda q: q.log_conditional_a(4), r"j = 4 lies outside 0\.\.3"),
+    "given a": (lambda q: q.log_conditional_b(-1), r"i = -1 lies outside 0\.\.3"),
+    "top": (lambda q: q.top(0), r"top\(0\)"),
+    "sample": (lambda q: q.sample(0), r"sample\(0\)"),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_bad_questions_are_refused(name):
+    ask, message = QUESTIONS[name]
+    with pytest.raises(InputError, match=message):
+        ask(joint(random_tables(4), "mrf"))
+
+
+def test_a_pivot_that_some_context_rules_out_is_refused():
+    log_a, log_b, _ = zeros_tables()
+    with pytest.raises(InputError, match="pivot 2 has probability zero in some context"):
+        joint_from_tables(log_a, log_b, "hcb", pivot=2)
+
+
+def test_repr_and_doctests():
+    assert repr(joint(random_tables(3, 4), "mrf")) == "Joint('mrf', 3 x 4)"
+    failed, tried = doctest.testmod(joints)
+    assert tried >= 4 and failed == 0
