@@ -499,6 +499,20 @@ class TestProgress:
         assert shown.out == shown.err == ""
 
 
+def test_a_profile_runs_every_cell_of_it(tiny_model, text, tmp_path, capsys, monkeypatch):
+    from mlmjoint import results
+
+    cells = [results.Cell(str(tiny_model), f"text:{text}", pairs, 2) for pairs in results.PAIRS]
+    monkeypatch.setitem(results.CELLS, "scratch", cells)
+    monkeypatch.setattr(results, "cell_name", lambda model, data, pairs: f"tiny-{pairs}")
+    monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path))
+    assert main(["study", "--profile", "scratch", "--methods", "mlm", "ag"]) == 0
+    assert results.stored("scratch") == ["tiny-contiguous", "tiny-random"]
+    assert all(r["distance"] == 1 for r in results.read("scratch", "tiny-contiguous").records)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 and all("2 pairs, ag U-PPL" in line for line in lines)
+
+
 @pytest.mark.slow
 def test_ray_gives_the_same_records_though_a_worker_is_killed(tiny_model, text, whole, tmp_path):
     pytest.importorskip("ray")
