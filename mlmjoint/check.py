@@ -101,7 +101,7 @@ def committed(profile: str, against: str = "HEAD") -> dict[str, dict]:
         raise InputError(f"no folder {root}; run `mlmjoint reproduce --profile {profile}` first")
     _git(root, "rev-parse", "--verify", "--quiet", f"{against}^{{commit}}")
     listed = subprocess.run(
-        ["git", "-C", str(root), "ls-tree", "--name-only", f"{where}/"],
+        ["git", "-C", str(root), "ls-tree", "--full-tree", "--name-only", where],
         capture_output=True,
         text=True,
     )

@@ -123,7 +123,8 @@ def draw_points(
         axis.set_xlabel(x)
         axis.set_ylabel(y)
         axis.grid(alpha=0.25)
-        axis.legend()
+        # Above the axes: a cloud of points leaves no corner free.
+        axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
     return figure
 
 

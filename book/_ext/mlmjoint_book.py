@@ -1,8 +1,10 @@
 """Mend what the theme and extensions get wrong: scripts from elsewhere, roles without sense."""
 
-# (What is written, what it should be): a list may hold only list items, links only inside them.
+# (What is written, what it should be): a list may hold only list items, links only inside them;
+# a name for machines must not hide the words that are shown.
 ROLES = (
     ('role="list" class="citation-list"', 'class="citation-list"'),
+    (' aria-label="Toggle hidden content"', ""),
     ('role="doc-biblioentry"', 'role="group" aria-label="Reference"'),
 )
 
