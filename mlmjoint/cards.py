@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import platform
@@ -114,8 +115,9 @@ def card_text(card: dict) -> str:
         f"{t['kept_step']:,}), seed {t['seed']}, AdamW at {t['learning_rate']:g} (warm-up "
         f"{t['warmup_steps']} steps, linear decay over the last {t['decay_steps']:,}), "
         f"{_rate(t)} of tokens chosen (80 % masked, 10 % replaced, 10 % kept), dropout "
-        f"{t['dropout']:g}. It took {t['seconds'] / 60:.0f} minutes by the clock and "
+        f"{_dropout(t)}. It took {t['seconds'] / 60:.0f} minutes by the clock and "
         f"{t['cpu_seconds'] / 60:.0f} CPU minutes on {card['hardware']['device']}.",
+        *_stages(t),
         "",
         "## Held-out U-PPL",
         "",
@@ -151,3 +153,22 @@ def _rate(t: dict) -> str:
     if t["final_mask_rate"] is None:
         return f"{t['mask_rate']:.0%}"
     return f"{t['mask_rate']:.0%} (going to {t['final_mask_rate']:.0%} during the decay)"
+
+
+def _dropout(t: dict) -> str:
+    if t.get("final_dropout") is None:
+        return f"{t['dropout']:g}"
+    return f"{t['dropout']:g} ({t['final_dropout']:g} during the decay)"
+
+
+def _stages(t: dict) -> list[str]:
+    """A sentence for each change of schedule on the way; the paragraph above tells the last one."""
+    told = []
+    for before, after in itertools.pairwise(t.get("schedules", [])):
+        began = round(before["steps"] * (1 - before["decay_fraction"]))
+        if after["from_step"] > began:  # else the change came before it could matter
+            told.append(
+                f"This was a prolongation: the run was first planned for {before['steps']:,} steps "
+                f"with the decay from step {began:,}, and went on from step {after['from_step']:,}."
+            )
+    return ["", *told] if told else []

@@ -34,21 +34,25 @@ DEFAULTS = {
     "mask_rate": 0.15,
     "final_mask_rate": None,
     "dropout": 0.1,
+    "final_dropout": None,
     "weight_decay": 0.01,
 }
+# Settings that act from the decay on: they may change when a run is resumed before it or prolonged.
+SCHEDULE = ("steps", "decay_fraction", "final_mask_rate", "final_dropout")
 
 
 class MaskedTrainer(Trainer):
     """Trainer that follows the stream of draws and evaluates by U-PPL on `held_out`."""
 
-    def __init__(self, *args, stream=None, held_out=(), **kwargs):
+    def __init__(self, *args, stream=None, held_out=(), dropout_at=None, **kwargs):
         super().__init__(*args, **kwargs)
-        self.stream, self.held_out = stream, list(held_out)
+        self.stream, self.held_out, self.dropout_at = stream, list(held_out), dropout_at
 
     def _get_train_sampler(self, *_):
         return self.stream
 
     def training_step(self, model, inputs, *args, **kwargs):
+        _set_dropout(self.model, self.dropout_at(self.state.global_step))
         # Dropout depends on the step, not on how often the process was restarted before it.
         step = [self.args.seed, self.state.global_step, self.args.process_index]
         torch.manual_seed(int(np.random.SeedSequence(step).generate_state(1, np.uint64)[0] >> 1))
@@ -97,6 +101,12 @@ class Journal(TrainerCallback):
             with self.path.open("a") as out:
                 out.write(json.dumps(line) + "\n")
 
+    def on_step_end(self, args, state, control, **_):
+        # The last step stands for election too, though it be no multiple of the interval.
+        if state.global_step >= state.max_steps and args.load_best_model_at_end:
+            control.should_evaluate = control.should_save = True
+        return control
+
     def on_save(self, args, state, control, **_):
         if state.is_world_process_zero:
             folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
@@ -122,7 +132,8 @@ def fit(
     Checkpoints go to out/checkpoints; if some are there, training goes on from the newest whole one
     and ends with the weights it would have had undisturbed. given: settings, see DEFAULTS. The
     learning rate is constant between warm-up and decay, so `steps` may be changed when resuming
-    before the decay. Returns what the model card says about training.
+    before the decay; a run that has ended can be prolonged the same way. Returns what the model
+    card says about training.
     """
     unknown = sorted(set(given) - set(DEFAULTS))
     if unknown:
@@ -139,11 +150,11 @@ def fit(
     out.mkdir(parents=True, exist_ok=True)
     steps, size = s["steps"], min(s["batch_size"], len(sentences))
     decay = round(s["decay_fraction"] * steps)
-    _set_dropout(model, s["dropout"])
+    last = s["dropout"] if s["final_dropout"] is None else s["final_dropout"]
     limit = min(tokenizer.model_max_length, model.config.max_position_embeddings)
     data = Sentences(tokenizer, sentences, limit)
     checkpoint = latest_checkpoint(out / "checkpoints")
-    _check_plan(out, checkpoint, {**s, "batch_size": size, "seed": seed}, data.ids)
+    schedules = _check_plan(out, checkpoint, {**s, "batch_size": size, "seed": seed}, data.ids)
     clock = json.loads((checkpoint / "clock.json").read_text()) if checkpoint else {}
     journal = Journal(
         out / "progress.jsonl", (clock.get("seconds", 0), clock.get("cpu_seconds", 0))
@@ -161,6 +172,7 @@ def fit(
         processing_class=tokenizer,
         stream=Stream([len(i) for i in data.ids], draws, seed, steps * draws),
         held_out=held_out,
+        dropout_at=lambda step: s["dropout"] if step < steps - decay else last,
         callbacks=[journal, *callbacks],
     )
     trainer.remove_callback(PrinterCallback)
@@ -179,6 +191,7 @@ def fit(
         **s,
         "batch_size": draws,
         "decay_steps": decay,
+        "schedules": schedules,
         "kept_step": int(best.rsplit("-", 1)[1]) if best else steps,
         "seed": seed,
         "epochs": round(steps * draws / len(sentences), 2),
@@ -230,11 +243,15 @@ def _set_dropout(model, p):
 
 
 def _check_plan(out, checkpoint, settings, ids):
-    """Refuse to go on with checkpoints of another run; what acts from the decay on may change."""
+    """Refuse to go on with checkpoints of another run; what acts from the decay on may change.
+
+    Returns the schedules that the run has followed, each with the step it began at.
+    """
     text = hashlib.sha256(json.dumps(ids).encode()).hexdigest()
-    free = ("steps", "decay_fraction", "final_mask_rate")
-    plan = {**{k: v for k, v in settings.items() if k not in free}, "text": text}
-    path = out / "plan.json"
+    plan = {**{k: v for k, v in settings.items() if k not in SCHEDULE}, "text": text}
+    now = {"from_step": int(checkpoint.name.rsplit("-", 1)[1]) if checkpoint else 0}
+    now |= {key: settings[key] for key in SCHEDULE}
+    path, schedules = out / "plan.json", []
     if checkpoint and path.exists():
         before = json.loads(path.read_text())
         for key in plan:
@@ -243,7 +260,11 @@ def _check_plan(out, checkpoint, settings, ids):
                     f"'{out}' holds checkpoints of a run with another {key}; choose another --out "
                     "or delete them"
                 )
-    path.write_text(json.dumps(plan) + "\n")
+        schedules = [p for p in before.get("schedules", []) if p["from_step"] < now["from_step"]]
+    if not schedules or any(schedules[-1][key] != now[key] for key in SCHEDULE):
+        schedules.append(now)
+    path.write_text(json.dumps({**plan, "schedules": schedules}) + "\n")
+    return schedules
 
 
 def latest_checkpoint(folder):

@@ -244,6 +244,34 @@ def test_the_seed_decides_the_weights(text_file, tmp_path):
     assert made[0] != made[2]
 
 
+def test_dropout_changes_with_the_decay(tiny, tokenizer, tmp_path):
+    fitting.fit(
+        tiny,
+        tokenizer,
+        SENTENCES,
+        tmp_path,
+        device="cpu",
+        steps=4,
+        decay_fraction=0.5,
+        batch_size=8,
+    )
+    assert tiny.bert.embeddings.dropout.p == 0.1
+    more = {"dropout": 0.2, "final_dropout": 0.0, "decay_fraction": 0.5, "batch_size": 8}
+    fitting.fit(tiny, tokenizer, SENTENCES, tmp_path / "b", device="cpu", steps=4, **more)
+    assert tiny.bert.embeddings.dropout.p == 0.0
+    at = []
+    seen = fitting._set_dropout
+
+    def note(model, p):
+        at.append(p)
+        seen(model, p)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "_set_dropout", note)
+        fitting.fit(tiny, tokenizer, SENTENCES, tmp_path / "c", device="cpu", steps=4, **more)
+    assert at == [0.2, 0.2, 0.0, 0.0]
+
+
 def test_the_card_tells_what_was_done(text_file, tmp_path):
     out = tmp_path / "model"
     card = training.train(
@@ -428,6 +456,22 @@ def test_damaged_and_foreign_checkpoints_are_refused(text_file, tmp_path):
     assert "\n" not in str(caught.value)
     (newest / "clock.json").unlink()  # half-written: passed over
     assert fitting.latest_checkpoint(out / "checkpoints").name == "checkpoint-2"
+
+
+def test_a_finished_run_can_be_scored_again_and_prolonged(text_file, tmp_path):
+    out = tmp_path / "out"
+    settings = {"save_every": 2, "batch_size": 8, "device": "cpu", "valid_fraction": 0.1}
+    first = training.train([str(text_file)], out, steps=4, **settings)
+    weights = (out / "model.safetensors").read_bytes()
+    again = training.train([str(text_file)], out, steps=4, **settings)
+    assert (out / "model.safetensors").read_bytes() == weights
+    assert again["evaluation"] == first["evaluation"]
+    assert len(again["training"]["schedules"]) == 1
+    longer = training.train([str(text_file)], out, steps=7, **settings)["training"]
+    scored = [json.loads(line) for line in (out / "progress.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in scored if "eval_uppl" in row] == [2, 4, 6, 7]
+    assert [s["from_step"] for s in longer["schedules"]] == [0, 4]
+    assert "went on from step 4" in (out / "README.md").read_text()
 
 
 def test_the_options_carry_every_setting():
