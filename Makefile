@@ -48,7 +48,7 @@ html: $(STAMP)
 
 test: lint ## lint, then all tests (notebooks and the built book among them)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
-	$(if $(NOTEBOOKS),MLMJOINT_OUT=$(CURDIR)/_build/nbval $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --nbval --sanitize-with tests/nbval_sanitize.cfg $(NOTEBOOKS))
+	$(if $(NOTEBOOKS),MLMJOINT_OUT=$(CURDIR)/_build/nbval $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --nbval --nbval-sanitize-with tests/nbval_sanitize.cfg $(NOTEBOOKS))
 
 lint: $(STAMP) ## ruff: rules and formatting
 	$(BIN)/ruff check .

@@ -1,0 +1,319 @@
+"""The notebooks: a text that people edit and its executed twin, run, normalised and checked."""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jupytext
+import nbformat
+import pytest
+import tomllib
+
+from mlmjoint import chapters, check, cli, reproduce
+from mlmjoint.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = sorted((ROOT / "notebooks").glob("*.md"))
+TWINS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+
+def stem(path: Path) -> str:
+    return path.stem
+
+
+def cells(notebook, kind: str | None = None) -> list[tuple[str, str]]:
+    return [
+        (cell.cell_type, cell.source.strip())
+        for cell in notebook.cells
+        if kind in (None, cell.cell_type)
+    ]
+
+
+# The committed notebooks
+
+
+def test_every_text_has_a_twin_and_the_reverse():
+    assert SOURCES
+    assert [path.stem for path in SOURCES] == [path.stem for path in TWINS]
+    assert all(re.fullmatch(r"\d\d_[a-z_]+", path.stem) for path in SOURCES)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=stem)
+class TestPair:
+    def test_text_and_twin_have_the_same_cells(self, source):
+        twin = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
+        assert cells(jupytext.read(source)) == cells(twin)
+
+    def test_twin_has_been_run_without_errors_and_normalised(self, source):
+        path = source.with_suffix(".ipynb")
+        twin = nbformat.read(path, as_version=4)
+        code = [cell for cell in twin.cells if cell.cell_type == "code"]
+        assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+        outputs = [output for cell in code for output in cell.outputs]
+        assert {output.output_type for output in outputs} <= {
+            "stream",
+            "display_data",
+            "execute_result",
+        }
+        assert [o.text for o in outputs if o.get("name") == "stderr"] == []
+        again = reproduce.normalise(nbformat.read(path, as_version=4), source.stem)
+        assert nbformat.writes(again) == nbformat.writes(twin)
+
+    def test_outputs_name_no_folder_of_the_machine(self, source):
+        twin = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
+        text = json.dumps([cell.get("outputs", []) for cell in twin.cells])
+        assert not re.search(r"/(home|root|work|tmp|Users)/|site-packages", text)
+
+    def test_cells_are_short(self, source):
+        for _, text in cells(jupytext.read(source), "code"):
+            assert len(text.splitlines()) <= 15, text
+
+    def test_first_code_cell_installs_the_tag_on_colab_only(self, source):
+        _, text = cells(jupytext.read(source), "code")[0]
+        assert 'if "google.colab" in sys.modules:' in text
+        assert f"@v{VERSION}" in text
+        assert text == cells(jupytext.read(SOURCES[0]), "code")[0][1]
+
+    def test_one_cell_holds_the_parameters(self, source):
+        notebook = jupytext.read(source)
+        tagged = [c for c in notebook.cells if "parameters" in c.metadata.get("tags", [])]
+        assert len(tagged) == 1
+        names = [node.targets[0].id for node in ast.parse(tagged[0].source).body]
+        assert names == ["profile", "seed", "device", "limit"]
+        assert f'profile = "{reproduce.BOOK_PROFILE}"' in tagged[0].source
+
+    def test_no_function_is_defined_in_a_notebook(self, source):
+        for _, text in cells(jupytext.read(source), "code"):
+            assert not re.search(r"^\s*(def|class) ", text, re.M)
+
+    def test_opens_with_the_question_and_ends_with_findings(self, source):
+        prose = [text for _, text in cells(jupytext.read(source), "markdown")]
+        assert prose[0].startswith("# ") and "**The question.**" in prose[0]
+        assert "## What was found" in prose[-1] and "**To try.**" in prose[-1]
+
+    def test_figures_have_a_caption_and_a_description(self, source):
+        for cell in jupytext.read(source).cells:
+            if "chapter.show(" in cell.source:
+                look = cell.metadata["mystnb"]
+                assert len(look["image"]["alt"]) > 40 and look["figure"]["caption"].strip()
+
+    def test_is_in_the_contents(self, source):
+        assert f"notebooks/{source.stem}\n" in (ROOT / "_toc.yml").read_text()
+
+    @pytest.mark.parametrize("profile", ["quick", reproduce.BOOK_PROFILE])
+    def test_numbers_are_stored_with_tolerances(self, source, profile):
+        path = ROOT / "results" / profile / "chapters" / f"{source.name[:2]}.json"
+        stored = json.loads(path.read_text())
+        assert stored
+        assert all(entry["tol"] > 0 for entry in stored.values())
+
+    def test_figures_are_stored_as_the_notebook_shows_them(self, source):
+        twin = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
+        shown = [
+            (output.data["text/plain"].removeprefix("figure "), output.data["image/svg+xml"])
+            for cell in twin.cells
+            for output in cell.get("outputs", [])
+            if "image/svg+xml" in output.get("data", {})
+        ]
+        folder = ROOT / "results" / reproduce.BOOK_PROFILE / "figures"
+        assert shown
+        for name, svg in shown:
+            assert (folder / f"{source.name[:2]}-{name}.svg").read_text() == svg
+            assert (folder / f"{source.name[:2]}-{name}.pdf").is_file()
+
+
+# Running them
+
+TINY = """---
+kernelspec:
+  display_name: Python 3
+  name: python3
+---
+
+# Tiny
+
+```{code-cell} ipython3
+:tags: [parameters]
+
+profile = "full"
+device = "auto"
+```
+
+```{code-cell} ipython3
+import os
+import sys
+
+from mlmjoint.chapters import Chapter
+
+chapter = Chapter("01", profile)
+print(os.listdir("."), profile)
+sys.stdout.flush()
+print(chapter.record("answer", 1 / 3, tol=0.01))
+```
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """A notebook of two cells in a repository of its own."""
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+    (folder / "01_tiny.md").write_text(TINY)
+    monkeypatch.setattr(reproduce, "folder", lambda: folder)
+    monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path / "results"))
+    monkeypatch.delenv("MLMJOINT_OUT", raising=False)
+    return folder / "01_tiny.md"
+
+
+def test_book_profile_writes_the_twin_and_two_runs_are_the_same_bytes(tiny):
+    assert cli.main(["reproduce", "--profile", "full"]) == 0
+    twin = tiny.with_suffix(".ipynb")
+    first = twin.read_bytes()
+    assert reproduce.reproduce(tiny, "full") == twin
+    assert twin.read_bytes() == first
+    notebook = nbformat.read(twin, as_version=4)
+    assert cells(notebook) == cells(jupytext.read(tiny))
+    assert [cell.id for cell in notebook.cells] == [f"01_tiny-{n:02d}" for n in range(3)]
+    assert [o.text for o in notebook.cells[2].outputs] == ["[] full\n0.3333333333333333\n"]
+
+
+def test_another_profile_leaves_the_twin_and_its_results_alone(tiny, tmp_path):
+    assert cli.main(["reproduce", "--profile", "quick", "--only", "01"]) == 0
+    assert not tiny.with_suffix(".ipynb").exists()
+    made = {str(p.relative_to(tmp_path)) for p in (tmp_path / "results").rglob("*") if p.is_file()}
+    assert made == {"results/quick/notebooks/01_tiny.ipynb", "results/quick/chapters/01.json"}
+    stored = json.loads((tmp_path / "results/quick/chapters/01.json").read_text())
+    assert stored == {"answer": {"value": 0.333, "tol": 0.01}}
+
+
+def test_failing_cell_is_shown_with_notebook_and_traceback(tiny, capsys):
+    tiny.write_text(TINY.replace("1 / 3", "1 / 0"))
+    assert cli.main(["reproduce", "--profile", "quick"]) == 1
+    shown = capsys.readouterr().err
+    assert "01_tiny.md: cell" in shown
+    assert "ZeroDivisionError" in shown and "1 / 0" in shown
+    assert "\x1b" not in shown
+    assert "failed: 01_tiny" in shown
+
+
+def test_unknown_chapter_is_named(tiny, capsys):
+    assert cli.main(["reproduce", "--only", "07"]) == 2
+    assert "no chapter '07'; choose from 01" in capsys.readouterr().err
+
+
+# Checking the numbers
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """Results with three committed numbers, in a git repository."""
+    monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path / "results"))
+    folder = tmp_path / "results" / "quick" / "chapters"
+    folder.mkdir(parents=True)
+    store(folder, a=(1.0, 0.1), b=(2.0, 0.1), c=(3.0, 0.1))
+    identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "results"]):
+        subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True)
+    return folder
+
+
+def store(folder: Path, **values) -> None:
+    stored = {name: {"value": value, "tol": tol} for name, (value, tol) in values.items()}
+    (folder / "01.json").write_text(json.dumps(stored))
+
+
+def test_check_passes_within_the_committed_tolerance(repository, capsys):
+    # The fresh run's own, wider tolerance does not count.
+    store(repository, a=(1.05, 9.0), b=(2.0, 0.1), c=(3.0, 0.1), d=(7.0, 0.1))
+    assert cli.main(["check"]) == 0
+    shown = capsys.readouterr().out
+    assert "0 outside" in shown and "new" in shown
+
+
+@pytest.mark.parametrize(
+    "fresh, word",
+    [
+        ({"a": (1.2, 9.0), "b": (2.0, 0.1), "c": (3.0, 0.1)}, "differs"),
+        ({"a": (1.0, 0.1), "b": (2.0, 0.1)}, "missing"),
+        ({"a": (float("nan"), 0.1), "b": (2.0, 0.1), "c": (3.0, 0.1)}, "differs"),
+    ],
+)
+def test_check_fails_on_a_miss(repository, capsys, fresh, word):
+    store(repository, **fresh)
+    assert cli.main(["check", "--profile", "quick"]) == 1
+    shown = capsys.readouterr().out
+    assert word in shown and "1 outside" in shown
+    for heading in ("metric", "committed", "fresh", "difference", "tolerance"):
+        assert heading in shown
+
+
+def test_check_against_a_copied_folder(repository, tmp_path):
+    copy = tmp_path / "copy" / "quick" / "chapters"
+    copy.mkdir(parents=True)
+    store(copy, a=(5.0, 0.1))
+    assert [
+        row.verdict
+        for row in check.compare(
+            check.committed("quick", str(tmp_path / "copy")), check.fresh("quick")
+        )
+    ] == ["differs", "new", "new"]
+
+
+def test_check_without_anything_to_compare_says_what_to_do(repository, capsys):
+    assert cli.main(["check", "--profile", "full"]) == 2
+    assert "mlmjoint reproduce --profile full" in capsys.readouterr().err
+    assert cli.main(["check", "--against", "no-such-revision"]) == 2
+    assert "no-such-revision" in capsys.readouterr().err
+
+
+def test_chapter_refuses_what_cannot_be_compared(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLMJOINT_OUT", str(tmp_path))
+    with pytest.raises(InputError, match="unknown profile 'huge'"):
+        chapters.Chapter("01", "huge")
+    chapter = chapters.Chapter("01", "quick")
+    with pytest.raises(InputError, match="tolerance 0"):
+        chapter.record("x", 1.0, tol=0)
+    chapter.record("x", 1.0, tol=0.1)
+    with pytest.raises(InputError, match="recorded twice"):
+        chapter.record("x", 2.0, tol=0.1)
+
+
+# What Colab does: an empty folder, and nothing but the built wheel
+
+
+@pytest.mark.slow
+def test_notebook_runs_from_an_empty_folder_against_the_wheel(tmp_path):
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    wheels, site = tmp_path / "wheels", tmp_path / "site"
+    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels), "."]
+    subprocess.run(build, cwd=ROOT, check=True)
+    (wheel,) = wheels.glob("mlmjoint-*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--target", str(site), str(wheel)], check=True)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    script = (
+        "import sys, pathlib, mlmjoint\n"
+        "from mlmjoint import reproduce\n"
+        "source = pathlib.Path(sys.argv[1])\n"
+        "assert pathlib.Path(mlmjoint.__file__).is_relative_to(sys.argv[2]), mlmjoint.__file__\n"
+        "print(reproduce.reproduce(source, 'quick'))\n"
+    )
+    copy = tmp_path / SOURCES[0].name
+    copy.write_text(SOURCES[0].read_text(encoding="utf-8"), encoding="utf-8")
+    env = {**os.environ, "PYTHONPATH": str(site), "MLMJOINT_RESULTS": str(tmp_path / "results")}
+    env.pop("MLMJOINT_OUT", None)
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(copy), str(site)],
+        cwd=empty,
+        env=env,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert list(empty.iterdir()) == []
+    assert (tmp_path / "results" / "quick" / "chapters" / "01.json").is_file()
