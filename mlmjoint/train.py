@@ -144,6 +144,10 @@ def save_model(model, tokenizer, out):
         model.half().save_pretrained(out)
         tokenizer.save_pretrained(out)
     model.float()
+    # The name that every version of transformers knows the class by.
+    path = Path(out) / "tokenizer_config.json"
+    told = {**json.loads(path.read_text()), "tokenizer_class": "PreTrainedTokenizerFast"}
+    path.write_text(json.dumps(told, indent=2) + "\n")
 
 
 def add_arguments(parser):
