@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from functools import cached_property
 
+import numpy as np
 import torch
 
 from . import arnold_gokhale, streams
@@ -137,9 +138,10 @@ class ArnoldGokhale(Joint):
     def lower_bound(self) -> float:
         """No joint has an objective below this (in nats; arnold_gokhale.lower_bound says why)."""
         bound = arnold_gokhale.lower_bound(self.tables, self.solution)
-        # At an optimum found to the last digit the two differ by rounding alone, which grows with
-        # the contexts added up.
-        rounding = 1e-9 * bound + 1e-13 * sum(self.tables.shape)
+        # At an optimum found to the last digit the two differ by rounding alone: that of the pass
+        # for the objective, and of the contexts added up.
+        single = streams.precision(self.tables) is np.float32
+        rounding = (1e-5 if single else 1e-9) * bound + 1e-13 * sum(self.tables.shape)
         return min(bound, self.objective) if bound - self.objective < rounding else bound
 
 

@@ -14,13 +14,13 @@ import math
 import numpy as np
 from numba import njit
 
-from .simd import FAST, exp, jsd_cell, log
+from .simd import FAST, exp, jsd_cell, log_less, widest_vectors
 
 JIT = {"fastmath": FAST, "error_model": "numpy", "nogil": True, "cache": True}
 
 ROWS = 32  # rows accumulated in the arithmetic type before they are added to float64 sums
 COLS = 2048  # columns per block of the Arnold-Gokhale passes: three vectors stay in the L1 cache
-CHUNK = 1024  # columns per block of the metric passes: two buffers per joint stay there
+CHUNK = 2048  # columns per block of the metric passes: two buffers per joint stay near
 
 PRODUCT, MIXTURE, AG = 0, 1, 2  # families of cells, see cells.py
 
@@ -200,59 +200,103 @@ def gibbs(log_a, log_b, m_b, rows, cols, start, stop):
 
 
 @njit(**JIT)
-def _cells(family, ca, cb, row, col, shift, a, b, exp_a, exp_b, log_out, out):
-    """log μ and e^shift · μ over one stretch of a row for one joint."""
-    m = col.shape[0]
-    if family == PRODUCT:
-        for c in range(m):
-            log_out[c] = ca * a[c] + cb * b[c] + (row + col[c])
-        for c in range(m):
-            out[c] = exp(log_out[c] + shift)
-    elif family == MIXTURE:
-        for c in range(m):
-            out[c] = exp(a[c] + (col[c] + shift)) + exp(b[c] + (row + shift))
-        for c in range(m):
-            log_out[c] = log(out[c]) - shift
-    else:  # AG: row and col are the linear strengths, already scaled by e^-shift
-        for c in range(m):
-            out[c] = (exp_a[c] + exp_b[c]) / (row + col[c])
-        for c in range(m):
-            log_out[c] = log(out[c]) - shift
+def _load(row_a, row_b, floor, deep, a, b, exp_a, exp_b):
+    """One stretch of a row: logs, -inf raised to ``floor``, and exponentials.
 
-
-@njit(**JIT)
-def _load(row_a, row_b, floor, a, b, exp_a, exp_b):
-    """One stretch of a row: logs with -inf raised to ``floor``, and their exponentials."""
+    Returns whether no log lies below ``deep``. (A running minimum would not be vectorised.)
+    """
+    widest_vectors()
     kind = type(floor)
+    below = kind(0)
     for c in range(row_a.shape[0]):
         x, y = kind(row_a[c]), kind(row_b[c])
         e, f = exp(x), exp(y)
         exp_a[c] = e if x > floor else kind(0)
         exp_b[c] = f if y > floor else kind(0)
-        a[c] = x if x > floor else floor
-        b[c] = y if y > floor else floor
+        x = x if x > floor else floor
+        y = y if y > floor else floor
+        a[c], b[c] = x, y
+        below += (kind(0) if x > deep else kind(1)) + (kind(0) if y > deep else kind(1))
+    return below == 0
+
+
+@njit(**JIT)
+def _masses(linear, family, ca, cb, row, col, exp_row, exp_col, shift, a, b, exp_a, exp_b, out):
+    """e^shift · μ over one stretch of a row for one joint.
+
+    ``linear``: no factor leaves the range of the arithmetic, so products of exponentials will do.
+    AG's exp_row and exp_col are its strengths scaled by e^-shift.
+    """
+    widest_vectors()
+    m = col.shape[0]
+    if family == AG:
+        for c in range(m):
+            out[c] = (exp_a[c] + exp_b[c]) / (exp_row + exp_col[c])
+    elif family == MIXTURE:
+        if linear:
+            for c in range(m):
+                out[c] = exp_a[c] * exp_col[c] + exp_b[c] * exp_row
+        else:
+            for c in range(m):
+                out[c] = exp(a[c] + (col[c] + shift)) + exp(b[c] + (row + shift))
+    elif linear and (ca == 0 or ca == 1) and (cb == 0 or cb == 1):
+        if ca == 1 and cb == 1:
+            for c in range(m):
+                out[c] = (exp_a[c] * exp_b[c]) * (exp_row * exp_col[c])
+        elif ca == 1:
+            for c in range(m):
+                out[c] = exp_a[c] * (exp_row * exp_col[c])
+        elif cb == 1:
+            for c in range(m):
+                out[c] = exp_b[c] * (exp_row * exp_col[c])
+        else:
+            for c in range(m):
+                out[c] = exp_row * exp_col[c]
+    else:
+        for c in range(m):
+            out[c] = exp((ca * a[c] + cb * b[c]) + (row + col[c]) + shift)
+
+
+@njit(**JIT)
+def _logs(family, ca, cb, row, col, shift, a, b, q, masses, out):
+    """log μ over one stretch of a row, given e^shift · μ; returns Σ Q log μ."""
+    widest_vectors()
+    total = type(shift)(0)
+    if family == PRODUCT:
+        for c in range(col.shape[0]):
+            value = ca * a[c] + cb * b[c] + (row + col[c])
+            out[c] = value
+            total += q[c] * value
+    else:
+        for c in range(col.shape[0]):
+            value = log_less(masses[c], shift)
+            out[c] = value
+            total += q[c] * value
+    return total
 
 
 @njit(**JIT)
 def marginals(
-    log_a, log_b, family, ca, cb, row, col, shift, floor, rows, cols, ratio_r, ratio_c, start, stop
-):
+    log_a, log_b, family, ca, cb, row, col, exp_row, exp_col, linear, shift, floor, deep,
+    rows, cols, ratio_r, ratio_c, start, stop,
+):  # fmt: skip
     """Sums of e^shift · μ_k by row and column, and of log p(a|b) − log p(b|a) likewise."""
+    widest_vectors()
     k_max, n = family.shape[0], log_a.shape[1]
     kind, dtype = type(floor), row.dtype
     a, b = np.empty(CHUNK, dtype), np.empty(CHUNK, dtype)
-    exp_a, exp_b = np.empty(CHUNK, dtype), np.empty(CHUNK, dtype)
-    log_out, out = np.empty(CHUNK, dtype), np.empty(CHUNK, dtype)
+    exp_a, exp_b, out = np.empty(CHUNK, dtype), np.empty(CHUNK, dtype), np.empty(CHUNK, dtype)
     block_ratio = np.empty(CHUNK, dtype)
     block = np.empty((k_max, CHUNK), dtype)
     for top in range(start, stop, ROWS):
         for left in range(0, n, CHUNK):
             m = min(CHUNK, n - left)
+            right = left + m
             block[:] = 0
             block_ratio[:] = 0
             for i in range(top, min(top + ROWS, stop)):
-                _load(
-                    log_a[i, left : left + m], log_b[i, left : left + m], floor, a, b, exp_a, exp_b
+                shallow = _load(
+                    log_a[i, left:right], log_b[i, left:right], floor, deep, a, b, exp_a, exp_b
                 )
                 total = kind(0)
                 for c in range(m):
@@ -260,57 +304,68 @@ def marginals(
                     block_ratio[c] += a[c] - b[c]
                 ratio_r[i] += total
                 for k in range(k_max):
-                    _cells(family[k], ca[k], cb[k], row[k, i], col[k, left : left + m], shift,
-                           a, b, exp_a, exp_b, log_out, out)  # fmt: skip
+                    _masses(linear[k] and shallow, family[k], ca[k], cb[k], row[k, i],
+                            col[k, left:right], exp_row[k, i], exp_col[k, left:right], shift,
+                            a, b, exp_a, exp_b, out)  # fmt: skip
                     part, target = kind(0), block[k]
                     for c in range(m):
                         part += out[c]
                         target[c] += out[c]
                     rows[k, i] += part
-            cols[:, left : left + m] += block[:, :m]
-            ratio_c[left : left + m] += block_ratio[:m]
+            cols[:, left:right] += block[:, :m]
+            ratio_c[left:right] += block_ratio[:m]
 
 
 @njit(**JIT)
 def totals(
-    log_a, log_b, family, ca, cb, row, col, shift, floor, log_row, log_col, ratio_r, ratio_c,
-    kl, jsd, incompatibility, start, stop,
+    log_a, log_b, family, ca, cb, row, col, exp_row, exp_col, linear, shift, floor, deep,
+    ratio_r, ratio_c, entropy, cross, jsd, squares, weight_r, weight_c, start, stop,
 ):  # fmt: skip
-    """Σ p log(p / μ_k(·|·)) over all cells and both directions; Σ JSD cells; Σ of squared ratios.
+    """Sums over cells: of p log p, of Q log μ_k, of JSD cells, and of squared ratios.
 
-    ``log_row[k]``, ``log_col[k]`` are the log marginals of joint k; ``ratio_r`` and ``ratio_c`` the
-    row means and the centred column means of log p(a|b) − log p(b|a).
+    ``ratio_r`` and ``ratio_c`` are the row means and the centred column means of the log ratio
+    log p(a|b) − log p(b|a). ``weight_r`` and ``weight_c`` add up p(b|a) by row and p(a|b) by
+    column, with the very roundings of the other sums.
     """
+    widest_vectors()
     k_max, n = family.shape[0], log_a.shape[1]
     kind, dtype = type(floor), row.dtype
-    a, b = np.empty(CHUNK, dtype), np.empty(CHUNK, dtype)
-    exp_a, exp_b = np.empty(CHUNK, dtype), np.empty(CHUNK, dtype)
-    log_out, out = np.empty((k_max, CHUNK), dtype), np.empty((k_max, CHUNK), dtype)
-    for i in range(start, stop):
+    a, b, q = np.empty(CHUNK, dtype), np.empty(CHUNK, dtype), np.empty(CHUNK, dtype)
+    exp_a, exp_b, block = np.empty(CHUNK, dtype), np.empty(CHUNK, dtype), np.empty(CHUNK, dtype)
+    logs, masses = np.empty((k_max, CHUNK), dtype), np.empty((k_max, CHUNK), dtype)
+    for top in range(start, stop, ROWS):
         for left in range(0, n, CHUNK):
             m = min(CHUNK, n - left)
-            row_a, row_b = log_a[i, left : left + m], log_b[i, left : left + m]
-            _load(row_a, row_b, floor, a, b, exp_a, exp_b)
-            part, centre = kind(0), ratio_r[i]
-            middle = ratio_c[left : left + m]
-            for c in range(m):
-                d = a[c] - b[c] - (centre + middle[c])
-                part += d * d
-            incompatibility[0] += part
-            for k in range(k_max):
-                _cells(family[k], ca[k], cb[k], row[k, i], col[k, left : left + m], shift,
-                       a, b, exp_a, exp_b, log_out[k], out[k])  # fmt: skip
-                part, base = kind(0), log_row[k, i]
-                logs, mass = log_out[k], log_col[k, left : left + m]
+            right = left + m
+            block[:] = 0
+            middle = ratio_c[left:right]
+            for i in range(top, min(top + ROWS, stop)):
+                shallow = _load(
+                    log_a[i, left:right], log_b[i, left:right], floor, deep, a, b, exp_a, exp_b
+                )
+                part, square, weight, centre = kind(0), kind(0), kind(0), ratio_r[i]
                 for c in range(m):
-                    part += exp_a[c] * ((a[c] - logs[c]) + mass[c])
-                    part += exp_b[c] * ((b[c] - logs[c]) + base)
-                kl[k] += part
-            for k in range(k_max):
-                p, log_p = out[k], log_out[k]
-                for l in range(k):
-                    q, log_q = out[l], log_out[l]
-                    part = kind(0)
-                    for c in range(m):
-                        part += jsd_cell(p[c], q[c], log_p[c], log_q[c])
-                    jsd[k, l] += part
+                    d = a[c] - b[c] - (centre + middle[c])
+                    square += d * d
+                    part += exp_a[c] * a[c] + exp_b[c] * b[c]
+                    weight += exp_b[c]
+                    block[c] += exp_a[c]
+                    q[c] = exp_a[c] + exp_b[c]
+                entropy[0] += part
+                squares[0] += square
+                weight_r[i] += weight
+                for k in range(k_max):
+                    _masses(linear[k] and shallow, family[k], ca[k], cb[k], row[k, i],
+                            col[k, left:right], exp_row[k, i], exp_col[k, left:right], shift,
+                            a, b, exp_a, exp_b, masses[k])  # fmt: skip
+                    cross[k] += _logs(family[k], ca[k], cb[k], row[k, i], col[k, left:right],
+                                      shift, a, b, q, masses[k], logs[k])  # fmt: skip
+                for k in range(k_max):
+                    mu, log_mu = masses[k], logs[k]
+                    for l in range(k):
+                        nu, log_nu = masses[l], logs[l]
+                        part = kind(0)
+                        for c in range(m):
+                            part += jsd_cell(mu[c], nu[c], log_mu[c], log_nu[c])
+                        jsd[k, l] += part
+            weight_c[left:right] += block[:m]

@@ -24,9 +24,11 @@ FLOOR = -1e30  # stands for log 0: finite, so that 0 · log 0 is 0
 # come out below e^LOW (scaled) have lost digits to underflow and are redone by log-sum-exp.
 SHIFT = {np.float32: 60.0, np.float64: 300.0}
 LOW = {np.float32: -55.0, np.float64: -650.0}
+# Above this a product of two probabilities is still a normal number.
+DEEP = {np.float32: -40.0, np.float64: -340.0}
 WIDEST = 60.0  # float32 holds e^±87; vectors wider than this around their centre go to float64
 WIDEST_DOUBLE = 600.0  # and strengths wider than this never leave the log domain (torch blocks)
-ENDLESS = 1e12  # a sum that only FLOOR can have made: exact zeros, told apart by the torch blocks
+ENDLESS = 1e12  # larger sums are FLOOR's doing: the torch blocks tell what is infinite
 
 
 def compiled(tables: Tables) -> bool:
@@ -74,13 +76,23 @@ def log_marginals(tables: Tables, joints: Sequence[Cells]) -> tuple[list, tuple]
         return margins, blocks.log_ratio_means(tables.log_a, tables.log_b, FLOOR)
     from . import kernels
 
-    (rows, cols), count = tables.shape, len(joints)
-    kind, packed = _pack(tables, joints)
+    # A product of two vectors needs no pass.
+    free = [joint.family == "product" and joint.ca == joint.cb == 0 for joint in joints]
+    (rows, cols), count = tables.shape, free.count(False)
+    if count == 0:
+        ratios = blocks.log_ratio_means(tables.log_a, tables.log_b, FLOOR)
+        return [_separable(joint) for joint in joints], ratios
+    kind, packed = _pack(
+        tables, [joint for joint, skip in zip(joints, free, strict=True) if not skip]
+    )
     sums = [np.zeros((count, rows)), np.zeros((count, cols)), np.zeros(rows), np.zeros(cols)]
     out = over_rows(kernels.marginals, [*arrays(tables), *packed], sums, rows)
-    margins = []
-    for k, joint in enumerate(joints):
-        pair = []
+    margins, k = [], -1
+    for joint, skip in zip(joints, free, strict=True):
+        if skip:
+            margins.append(_separable(joint))
+            continue
+        pair, k = [], k + 1
         for axis, total in ((0, out[0][k]), (1, out[1][k])):
             with np.errstate(divide="ignore"):
                 logs = np.log(total) - SHIFT[kind]
@@ -97,20 +109,22 @@ def totals(tables: Tables, joints: Sequence[Cells], margins, ratio_means):
         return blocks.totals(tables.log_a, tables.log_b, joints, margins, ratio_means, FLOOR)
     from . import kernels
 
-    count = len(joints)
+    count, (rows, cols) = len(joints), tables.shape
     kind, packed = _pack(tables, joints)
-    log_row, log_col = (
-        np.stack([margin[axis].numpy() for margin in margins]).astype(kind).clip(FLOOR)
-        for axis in (0, 1)
-    )
     mean_r, mean_c = (mean.numpy() for mean in ratio_means)
     ratios = mean_r.astype(kind), (mean_c - mean_c.mean()).astype(kind)
-    sums = [np.zeros(count), np.zeros((count, count)), np.zeros(1)]
-    args = [*arrays(tables), *packed, log_row, log_col, *ratios]
-    kl, jsd, squares = over_rows(kernels.totals, args, sums, tables.shape[0])
-    if not max(np.abs(kl).max(), 1e-8 * squares[0]) < ENDLESS:
+    shapes = (1, count, (count, count), 1, rows, cols)
+    args, sums = [*arrays(tables), *packed, *ratios], [np.zeros(shape) for shape in shapes]
+    entropy, cross, jsd, squares, weight_r, weight_c = over_rows(kernels.totals, args, sums, rows)
+    # Σ p log(p / μ(·|·)) = Σ p log p − Σ Q log μ + Σ_i log μ_A(i) Σ_j p(b|a) + the same by column
+    kl = entropy[0] - cross
+    with np.errstate(invalid="ignore"):
+        for k, (log_row, log_col) in enumerate(margins):
+            kl[k] += weight_r @ log_row.numpy() + weight_c @ log_col.numpy()
+    # Only a zero where a probability was expected makes these sums.
+    if not max(np.abs(kl).max(), np.abs(cross).max(), 1e-8 * squares[0]) < ENDLESS:
         return blocks.totals(tables.log_a, tables.log_b, joints, margins, ratio_means, FLOOR)
-    jsd *= np.exp(-SHIFT[kind])
+    jsd *= 0.5 * np.exp(-SHIFT[kind])
     return torch.from_numpy(kl), torch.from_numpy(jsd), float(squares[0])
 
 
@@ -133,6 +147,11 @@ def gibbs_sweep(tables: Tables, m_b: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return out[0], out[1]
 
 
+def _separable(joint: Cells) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log marginals of e^(row_i + col_j)."""
+    return joint.row + joint.col.logsumexp(0), joint.col + joint.row.logsumexp(0)
+
+
 def _too_wide(joints: Sequence[Cells]) -> bool:
     """Whether some Arnold-Gokhale strengths would overflow outside the log domain."""
     strengths = [torch.cat([c.row, c.col]) for c in joints if c.family == "ag"]
@@ -145,16 +164,25 @@ def _pack(tables: Tables, joints: Sequence[Cells]):
     col = np.stack([joint.col.numpy() for joint in joints])
     strengths = [v for k, j in enumerate(joints) if j.family == "ag" for v in (row[k], col[k])]
     kind = precision(tables, *strengths)
-    for k, joint in enumerate(joints):
-        if joint.family == "ag":  # the kernel wants e^row and e^col, scaled by e^-SHIFT
-            with np.errstate(over="ignore"):
-                row[k], col[k] = np.exp(row[k] - SHIFT[kind]), np.exp(col[k] - SHIFT[kind])
-    top = np.finfo(kind).max / 4
+    shift, top = SHIFT[kind], np.finfo(kind).max / 4
+    exp_row, exp_col, linear = np.zeros_like(row), np.zeros_like(col), np.zeros(len(joints), bool)
+    with np.errstate(over="ignore"):
+        for k, joint in enumerate(joints):
+            if joint.family == "ag":
+                exp_row[k], exp_col[k] = np.exp(row[k] - shift), np.exp(col[k] - shift)
+                continue
+            # e^shift multiplies the product of the two vectors, but each term of a mixture.
+            high = row[k].max() if joint.family == "product" else 0.0
+            up = shift if joint.family == "mixture" else 0.0
+            exp_row[k], exp_col[k] = np.exp(row[k] - high + up), np.exp(col[k] + high + shift)
+            least = min(exp_row[k].min(), exp_col[k].min())
+            most = max(exp_row[k].max(), exp_col[k].max())
+            linear[k] = least > np.exp(-shift) and most < np.exp(1.3 * shift)
     family = np.array([FAMILIES.index(joint.family) for joint in joints])
     ca = np.array([joint.ca for joint in joints], kind)
     cb = np.array([joint.cb for joint in joints], kind)
-    row, col = (np.clip(v, max(FLOOR, -top), top).astype(kind) for v in (row, col))
-    return kind, [family, ca, cb, row, col, kind(SHIFT[kind]), kind(FLOOR)]
+    vectors = (np.clip(v, max(FLOOR, -top), top).astype(kind) for v in (row, col, exp_row, exp_col))
+    return kind, [family, ca, cb, *vectors, linear, kind(shift), kind(FLOOR), kind(DEEP[kind])]
 
 
 def _exact_margin(tables: Tables, joint: Cells, axis: int, index: np.ndarray) -> np.ndarray:

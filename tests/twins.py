@@ -105,9 +105,9 @@ def kl_sum(log_p, log_q) -> float:
 def ag_residual(log_a, log_b, log_mu_a, log_mu_b) -> float:
     """Largest violation of the Va + Vb balance equations with α = 1/μ_A, β = 1/μ_B, float64."""
     q = log_a.double().exp() + log_b.double().exp()
-    alpha, beta = (-log_mu_a.double()).exp()[:, None], (-log_mu_b.double()).exp()[None, :]
-    rows = (q * alpha / (alpha + beta)).sum(1) - 1
-    cols = (q * beta / (alpha + beta)).sum(0) - 1
+    gap = log_mu_b.double()[None, :] - log_mu_a.double()[:, None]  # log α − log β
+    rows = (q * gap.sigmoid()).sum(1) - 1  # α / (α + β)
+    cols = (q * (-gap).sigmoid()).sum(0) - 1  # β / (α + β)
     return float(torch.cat([rows, cols]).abs().max())
 
 

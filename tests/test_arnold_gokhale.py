@@ -1,0 +1,309 @@
+"""Arnold-Gokhale: solved to its equations, certified by its dual, never worse than published."""
+
+import importlib
+import itertools
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from twins import (
+    ag_objective,
+    ag_residual,
+    dense,
+    double,
+    random_joint,
+    random_tables,
+    tables_of,
+)
+
+from mlmjoint import streams
+from mlmjoint.balance import Balance
+from mlmjoint.tables import Tables
+
+joints = importlib.import_module("mlmjoint.joints")
+solver = importlib.import_module("mlmjoint.arnold_gokhale")
+joint, joint_from_tables = joints.joint, joints.joint_from_tables
+
+
+def residual(q):
+    return ag_residual(q.tables.log_a, q.tables.log_b, *q.log_marginals())
+
+
+def published(tables):
+    log_a, log_b = double(tables)[:2]
+    return ag_objective(log_a, log_b, dense.arnold_gokhale(log_a, log_b))
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.5, 4.0])
+@pytest.mark.parametrize("shape", [(2, 2), (10, 10), (7, 60), (60, 7), (300, 300)])
+def test_the_balance_equations_hold_by_default_in_float32(shape, scale):
+    tables = random_tables(*shape, scale=scale, seed=shape[1], dtype=torch.float32)
+    q = joint(tables, "ag")
+    assert q.converged and q.residual <= 1e-5
+    assert residual(q) <= 1.5e-5  # sums of float32 tables are themselves off by 1e-6
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.5, 3.0])
+@pytest.mark.parametrize("shape", [(2, 2), (10, 10), (7, 60), (60, 7), (300, 300)])
+def test_float64_tables_are_solved_to_1e_9_and_certified(shape, scale):
+    tables = random_tables(*shape, scale=scale, seed=shape[1])
+    q = joint(tables, "ag", tol=1e-9)
+    assert q.converged and q.residual <= 1e-9
+    assert residual(q) <= 2e-9
+    assert q.objective >= q.lower_bound
+    assert q.objective - q.lower_bound <= 1e-6 * q.objective + 1e-12
+    assert q.objective <= published(tables) * (1 + 1e-12) + 1e-12
+    dense_objective = ag_objective(tables.log_a, tables.log_b, q.log_table())
+    assert q.objective == pytest.approx(dense_objective, rel=1e-9, abs=1e-12)
+
+
+def test_a_larger_table_is_certified():
+    tables = random_tables(600, 600, seed=7)
+    q = joint(tables, "ag", tol=1e-9)
+    assert residual(q) <= 2e-9
+    assert 0 <= q.objective - q.lower_bound <= 1e-6 * q.objective
+
+
+def test_the_stationary_form_holds():
+    q = joint(random_tables(12, 9), "ag", tol=1e-10)
+    log_mu_a, log_mu_b = q.log_marginals()
+    sums = torch.logaddexp(q.tables.log_a, q.tables.log_b)
+    form = sums - torch.logaddexp(-log_mu_a[:, None], -log_mu_b[None, :])
+    assert float((form - q.log_table()).abs().max()) < 1e-8
+
+
+def test_the_objective_equals_an_independent_minimisation():
+    """The definition itself, over θ = log μ with nothing assumed about its form."""
+    tables = random_tables(6, 5, seed=9)
+    log_a, log_b = tables.log_a, tables.log_b
+    sums = log_a.exp() + log_b.exp()
+
+    def value(theta):
+        theta = torch.from_numpy(theta).reshape(6, 5).requires_grad_()
+        loss = theta.logsumexp(0).sum() + theta.logsumexp(1).sum() - (sums * theta).sum()
+        loss.backward()
+        return loss.item(), theta.grad.flatten().numpy()
+
+    options = {"maxiter": 5000, "ftol": 1e-16, "gtol": 1e-10, "maxcor": 30}
+    found = minimize(value, np.zeros(30), jac=True, method="L-BFGS-B", options=options)
+    log_mu = torch.from_numpy(found.x).reshape(6, 5)
+    log_mu = log_mu - log_mu.logsumexp((0, 1))
+    q = joint(tables, "ag", tol=1e-10)
+    assert float((log_mu - q.log_table()).abs().max()) < 1e-4
+    assert q.objective == pytest.approx(ag_objective(log_a, log_b, log_mu), rel=1e-7)
+    assert q.objective <= ag_objective(log_a, log_b, log_mu) + 1e-12
+
+
+def test_no_perturbation_is_better():
+    tables = random_tables(5, 4, seed=10)
+    q = joint(tables, "ag", tol=1e-10)
+    log_mu = q.log_table()
+    g = torch.Generator().manual_seed(0)
+    for size in (1e-1, 1e-2, 1e-3):
+        for _ in range(20):
+            other = log_mu + size * torch.randn(5, 4, generator=g, dtype=torch.float64)
+            assert ag_objective(tables.log_a, tables.log_b, other) > q.objective
+
+
+def test_the_lower_bound_is_below_every_joint():
+    tables = random_tables(5, 4, seed=11)
+    bound = joint(tables, "ag").lower_bound
+    for method in ("mlm", "mrf", "mrf-l", "hcb", "chain-ab", "chain-ba", "chain-geo", "gibbs"):
+        table = joint(tables, method).log_table()
+        assert ag_objective(tables.log_a, tables.log_b, table) > bound
+
+
+def test_the_bound_holds_far_from_the_optimum():
+    tables = random_tables(20, 20, seed=12)
+    best = joint(tables, "ag", tol=1e-10).objective
+    with pytest.warns(UserWarning, match="stopped at a residual"):
+        rough = joint(tables, "ag", iterations=3)
+    assert rough.objective > best
+    assert rough.lower_bound <= best + 1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("steps", [1, 2, 40])
+def test_the_published_steps_are_reproduced(steps, dtype):
+    tables = random_tables(50, 40, seed=13, dtype=dtype)
+    log_a, log_b = double(tables)[:2]
+    q = joint(tables, "ag", solver="published", iterations=steps)
+    expected = dense.arnold_gokhale(log_a, log_b, steps)
+    assert float((q._rows(slice(None)) - expected).abs().max()) < 1e-9
+    assert q.iterations == steps
+    assert q.objective == pytest.approx(ag_objective(log_a, log_b, expected), rel=1e-8)
+
+
+def test_forty_published_steps_are_the_default_and_do_not_converge():
+    tables = random_tables(60, 60, scale=3, seed=14)
+    q = joint(tables, "ag", solver="published")
+    assert q.iterations == 40 and not q.converged
+    better = joint(tables, "ag")
+    assert better.objective < 0.99 * q.objective
+    assert q.objective >= q.lower_bound
+
+
+@pytest.mark.parametrize("method", ["auto", "newton"])
+def test_both_solvers_find_the_same_joint(method):
+    tables = random_tables(30, 25, scale=2, seed=15)
+    q = joint(tables, "ag", solver=method, tol=1e-10)
+    assert residual(q) <= 1e-9
+    other = joint(tables, "ag", solver="auto", tol=1e-10)
+    assert float((q.log_table() - other.log_table()).abs().max()) < 1e-7
+
+
+def test_newton_by_conjugate_gradients(monkeypatch):
+    monkeypatch.setattr(solver, "DIRECT", 0)
+    q = joint(random_tables(30, 25, seed=15), "ag", solver="newton", tol=1e-9)
+    assert residual(q) <= 1e-8
+    assert 0 <= q.objective - q.lower_bound <= 1e-6 * q.objective
+
+
+def test_a_true_joint_costs_nothing():
+    for seed in range(4):
+        q = joint(tables_of(random_joint(15, 10, scale=3, seed=seed)), "ag", tol=1e-9)
+        assert q.objective < 1e-8
+        assert q.lower_bound <= q.objective
+
+
+def solve_quietly(tables, **options):
+    """The joint and whether it said that it did not converge."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        q = joint(tables, "ag", **options)
+    assert all("Arnold-Gokhale stopped" in str(w.message) for w in caught), caught
+    return q, bool(caught)
+
+
+def check_hard(tables, **options):
+    """Converged to the equations or said so; never NaN, never worse than published."""
+    q, warned = solve_quietly(tables, **options)
+    tol = options.get("tol", 1e-5)
+    assert warned == (not q.converged)
+    if q.converged:
+        assert q.residual <= tol
+        assert residual(q) <= 2 * tol + 1e-5 * (tables.log_a.dtype == torch.float32)
+    assert not bool(q.log_table().isnan().any())
+    assert math.isfinite(q.objective) and math.isfinite(q.lower_bound)
+    assert q.lower_bound <= q.objective
+    other = joint(tables, "ag", solver="published").objective
+    assert q.objective <= other * (1 + 1e-6) + 1e-6
+    return q
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [2, 6, 40, 120])
+def test_sharply_peaked_tables(size, dtype):
+    tables = random_tables(size, size, scale=9, seed=size, dtype=dtype)
+    assert float(tables.log_a.min()) < (-80 if size > 6 else -10)
+    q = check_hard(tables)
+    assert q.converged
+    check_hard(tables, tol=1e-8)
+
+
+@pytest.mark.parametrize("scale", [30.0, 100.0, 1000.0])
+def test_absurdly_peaked_tables_converge_or_say_so(scale):
+    check_hard(random_tables(8, 8, scale=scale, seed=3))
+
+
+@pytest.mark.parametrize("eps", [1e-3, 1e-8, 1e-12])
+@pytest.mark.parametrize("size", [2, 5, 30])
+def test_nearly_deterministic_tables(size, eps):
+    eye = torch.eye(size, dtype=torch.float64)
+    log_a = ((1 - eps) * eye + eps / size).log()
+    order = torch.roll(torch.arange(size), 1)
+    log_b = ((1 - eps) * eye[order] + eps / size).log()
+    for second in (log_a.clone(), log_b):
+        tables = Tables(log_a.log_softmax(0), second.log_softmax(1))
+        q = check_hard(tables, tol=1e-9)
+        assert q.converged
+
+
+ZEROS = {
+    "identity": ([[1, 0], [0, 1]], [[1, 0], [0, 1]]),
+    "crossed": ([[1, 0], [0, 1]], [[0, 1], [1, 0]]),
+    "triangle": ([[1, 0.5], [0, 0.5]], [[0.5, 0.5], [0, 1]]),
+    "one side": ([[0.5, 1, 0.2], [0.5, 0, 0.8]], [[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]]),
+    "dead row": ([[1, 1], [0, 0]], [[0.5, 0.5], [0.25, 0.75]]),
+    "a block each": (
+        [[0.3, 0.6, 0], [0.7, 0.4, 0], [0, 0, 1]],
+        [[0.5, 0.5, 0], [0.1, 0.9, 0], [0, 0, 1]],
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ZEROS)
+def test_exact_zeros(name, dtype):
+    a, b = (torch.tensor(table, dtype=dtype).log() for table in ZEROS[name])
+    check_hard(Tables(a, b))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 8), (8, 1), (2, 2), (2, 50), (50, 2)])
+def test_thin_tables(shape):
+    q = check_hard(random_tables(*shape, seed=5, gold=(0, 0)), tol=1e-9)
+    assert q.converged
+    if 1 in shape:
+        assert q.objective < 1e-8  # one side is certain: the other's conditional is the joint
+
+
+def test_a_limit_on_passes_is_kept_and_named():
+    tables = random_tables(30, 30, scale=3, seed=16)
+    with pytest.warns(UserWarning, match=r"residual of .* after 6 passes .asked for 1e-09.; raise"):
+        q = joint(tables, "ag", tol=1e-9, iterations=6)
+    assert q.iterations <= 6 and not q.converged
+
+
+def test_a_wild_start_is_recovered_from():
+    """Two-mask marginals that the tables contradict by hundreds of nats."""
+    tables = random_tables(6, 6, seed=17)
+    tables.log_p_a = torch.tensor([0.0, -200, -400, -600, -800, -1000]).double()
+    tables.log_p_b = tables.log_p_a.flip(0)
+    q = check_hard(tables)
+    assert q.converged
+
+
+def test_rows_and_columns_may_be_permuted_and_swapped():
+    tables = random_tables(12, 9, seed=18)
+    q = joint(tables, "ag", tol=1e-11).log_table()
+    rows, cols = torch.randperm(12), torch.randperm(9)
+    mixed = joint_from_tables(
+        tables.log_a[rows][:, cols], tables.log_b[rows][:, cols], "ag", tol=1e-11
+    )
+    assert torch.allclose(mixed.log_table(), q[rows][:, cols], atol=1e-8)
+    swapped = joint_from_tables(tables.log_b.T, tables.log_a.T, "ag", tol=1e-11)
+    assert torch.allclose(swapped.log_table(), q.T, atol=1e-8)
+
+
+def test_the_hessian_is_the_derivative_of_the_balance():
+    tables = random_tables(9, 7, seed=19)
+    balance = Balance(tables)
+    g = np.random.default_rng(0)
+    x, y, dx, dy = g.normal(size=9), g.normal(size=7), g.normal(size=9), g.normal(size=7)
+    eps = 1e-6
+    up, down = balance(x + eps * dx, y + eps * dy), balance(x - eps * dx, y - eps * dy)
+    rows, cols = balance.hessian(x, y, dx, dy)
+    assert rows == pytest.approx((up[0] - down[0]) / (2 * eps), rel=1e-6, abs=1e-9)
+    assert -cols == pytest.approx((up[2] - down[2]) / (2 * eps), rel=1e-6, abs=1e-9)
+    weights = balance.weights(x, y)
+    assert weights.sum(1) == pytest.approx(balance(x, y)[1])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_large_table_arithmetic_reaches_the_default_tolerance(monkeypatch, threads):
+    """What tables too large for float64 get: float32 cells with float64 sums, in threads."""
+    monkeypatch.setattr(streams, "DOUBLE_CELLS", 0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for scale, seed in itertools.product((0.5, 1.5, 3.0), (1, 2)):
+            tables = random_tables(257, 300, scale=scale, seed=seed, dtype=torch.float32)
+            q = joint(tables, "ag")
+            assert q.converged
+            assert residual(q) <= 1.5e-5
+            assert q.lower_bound <= q.objective
+    finally:
+        torch.set_num_threads(before)
