@@ -35,7 +35,9 @@ class Pairwise(dict):
     """Values by unordered pair of names: ("mrf", "ag") and ("ag", "mrf") are one entry."""
 
     def __missing__(self, key):
-        return dict.__getitem__(self, key[::-1])
+        if key[::-1] not in self:
+            raise KeyError(key)
+        return self[key[::-1]]
 
 
 def joints(tables: Tables, methods: Sequence[str] = PAPER, **options) -> dict[str, Joint]:

@@ -1,0 +1,171 @@
+"""Invariants that hold for any tables: hypothesis looks for the ones where they do not."""
+
+import importlib
+import math
+import warnings
+
+import numpy as np
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from twins import ALL, ag_objective, ag_residual, kl_sum
+
+from mlmjoint import streams
+from mlmjoint.tables import Tables
+
+metrics = importlib.import_module("mlmjoint.metrics").metrics
+joints = importlib.import_module("mlmjoint.joints")
+PROFILE = settings(
+    max_examples=40, deadline=None, derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)  # fmt: skip
+
+
+@st.composite
+def tables(draw, largest=1e4, most=6, dtypes=(torch.float32, torch.float64)):
+    """Tables from any finite logits, all parts present."""
+    rows, cols = draw(st.integers(1, most)), draw(st.integers(1, most))
+    size = draw(st.sampled_from([s for s in (1.0, 10.0, 100.0, 1e4) if s <= largest]))
+    dtype = draw(st.sampled_from(dtypes))
+    numbers = st.floats(-size, size, allow_nan=False, width=32)
+
+    def logits(*shape):
+        return torch.from_numpy(draw(arrays(np.float64, shape, elements=numbers))).to(dtype)
+
+    logit_a, logit_b = logits(rows, cols), logits(rows, cols)
+    return Tables(
+        logit_a.log_softmax(0),
+        logit_b.log_softmax(1),
+        logit_a.logsumexp(0),
+        logit_b.logsumexp(1),
+        logits(rows).log_softmax(0),
+        logits(cols).log_softmax(0),
+        gold=(draw(st.integers(0, rows - 1)), draw(st.integers(0, cols - 1))),
+    )
+
+
+@st.composite
+def true_joints(draw, most=6):
+    shape = draw(st.integers(1, most)), draw(st.integers(1, most))
+    logits = draw(arrays(np.float64, shape, elements=st.floats(-8, 8, width=32)))
+    logits = torch.from_numpy(logits)
+    return logits - logits.logsumexp((0, 1))
+
+
+def quietly(function, *args, **options):
+    """Either answer of a solver may be slow to come; only these warnings are expected."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "Arnold-Gokhale stopped")
+        warnings.filterwarnings("ignore", "Gibbs marginals still move")
+        return function(*args, **options)
+
+
+def numbers_in(found):
+    for key, value in found.items():
+        if isinstance(value, dict):
+            yield from numbers_in(value)
+        else:
+            yield key, value
+
+
+@PROFILE
+@given(tables())
+def test_every_metric_of_finite_logits_is_finite(t):
+    for key, value in numbers_in(quietly(metrics, t, methods=ALL)):
+        assert math.isfinite(value) and value >= -1e-9, (key, value)
+
+
+@PROFILE
+@given(tables(dtypes=(torch.float32,)))
+def test_large_table_arithmetic_is_finite_too(t):
+    before = streams.DOUBLE_CELLS
+    streams.DOUBLE_CELLS = 0
+    try:
+        for key, value in numbers_in(quietly(metrics, t, methods=ALL)):
+            assert math.isfinite(value) and value >= -1e-5, (key, value)
+    finally:
+        streams.DOUBLE_CELLS = before
+
+
+@PROFILE
+@given(tables(), st.sampled_from(ALL))
+def test_a_joint_is_a_distribution_and_its_parts_agree(t, method):
+    q = quietly(joints.joint, t, method)
+    table = q._rows(slice(None))
+    assert not bool(table.isnan().any())
+    assert abs(float(table.exp().sum()) - 1) < 1e-6
+    log_mu_a, log_mu_b = q.log_marginals()
+    assert torch.allclose(log_mu_a, table.logsumexp(1), rtol=1e-9, atol=1e-7)
+    assert torch.allclose(log_mu_b, table.logsumexp(0), rtol=1e-9, atol=1e-7)
+    i, j = t.gold
+    assert abs(float(q.log_conditional_a(j).exp().sum()) - 1) < 1e-9
+    assert abs(float(q.log_conditional_b(i).exp().sum()) - 1) < 1e-9
+    assert math.isclose(q.log_prob(i, j), float(table[i, j]), rel_tol=1e-12, abs_tol=1e-12)
+    first = q.top(1)[0]
+    assert math.isclose(first[2], float(table.max().exp()), rel_tol=1e-9)
+
+
+@PROFILE
+@given(tables(largest=100.0))
+def test_ag_solves_its_equations_or_says_so_and_is_never_worse_than_published(t):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        q = joints.joint(t, "ag")
+    assert bool(caught) == (not q.converged)
+    if q.converged:
+        assert ag_residual(t.log_a, t.log_b, *q.log_marginals()) <= 3e-5
+    published = joints.joint(t, "ag", solver="published")
+    assert q.objective <= published.objective * (1 + 1e-6) + 1e-5
+    assert q.lower_bound <= q.objective
+    assert q.lower_bound <= published.objective + 1e-12
+
+
+@PROFILE
+@given(tables(largest=10.0, dtypes=(torch.float64,)))
+def test_no_construction_beats_ag_at_its_own_objective(t):
+    best = quietly(joints.joint, t, "ag", tol=1e-9)
+    for method in ALL:
+        table = quietly(joints.joint, t, method).log_table()
+        value = ag_objective(t.log_a, t.log_b, table)
+        assert value >= best.lower_bound - 1e-7
+        assert value >= best.objective - 1e-6
+
+
+@PROFILE
+@given(true_joints())
+def test_a_true_joint_is_recovered(truth):
+    log_p_a, log_p_b = truth.logsumexp(1), truth.logsumexp(0)
+    t = Tables(
+        (truth - log_p_b).contiguous(), (truth - log_p_a[:, None]).contiguous(),
+        log_p_a=log_p_a, log_p_b=log_p_b,
+    )  # fmt: skip
+    methods = ("hcb", "ag", "chain-ab", "chain-ba", "chain-mean", "chain-geo", "gibbs")
+    for method in methods:
+        options = {"tol": 1e-9} if method == "ag" else {}
+        found = quietly(joints.joint, t, method, **options).log_table()
+        assert float((found.exp() - truth.exp()).abs().max()) < 1e-6, method
+        assert kl_sum(truth, found) < 1e-6
+    found = metrics(t, methods=methods, true_joint=truth)
+    assert found["incompatibility"] < 1e-12
+
+
+@PROFILE
+@given(tables(largest=10.0, dtypes=(torch.float64,)))
+def test_swapping_the_positions_transposes_what_is_symmetric(t):
+    swapped = Tables(
+        t.log_b.T.contiguous(), t.log_a.T.contiguous(), t.log_z_b, t.log_z_a, t.log_p_b, t.log_p_a
+    )
+    for method in ("mlm", "mrf", "mrf-l", "ag", "chain-mean", "chain-geo"):
+        one, other = (quietly(joints.joint, x, method).log_table() for x in (t, swapped))
+        slack = 1e-3 if method == "ag" else 1e-9
+        assert float((one.T.exp() - other.exp()).abs().max()) < slack, method
+    chain = joints.joint(t, "chain-ab").log_table()
+    assert torch.allclose(joints.joint(swapped, "chain-ba").log_table(), chain.T)
+    hcb = joints.joint(t, "hcb", pivot=0).log_table()
+    assert torch.allclose(joints.joint(swapped, "hcb", pivot=0, direction="ba").log_table(), hcb.T)
+    one, other = metrics(t, methods=("mrf",)), metrics(swapped, methods=("mrf",))
+    assert math.isclose(
+        one["incompatibility"], other["incompatibility"], rel_tol=1e-9, abs_tol=1e-12
+    )
