@@ -19,7 +19,7 @@ from .simd import FAST, exp, jsd_cell, log_less, widest_vectors
 JIT = {"fastmath": FAST, "error_model": "numpy", "nogil": True, "cache": True}
 
 ROWS = 32  # rows accumulated in the arithmetic type before they are added to float64 sums
-COLS = 2048  # columns per block of the Arnold-Gokhale passes: three vectors stay in the L1 cache
+COLS = 4096  # columns per block of the Arnold-Gokhale passes: three vectors stay in cache
 CHUNK = 2048  # columns per block of the metric passes: two buffers per joint stay near
 
 PRODUCT, MIXTURE, AG = 0, 1, 2  # families of cells, see cells.py
@@ -31,6 +31,7 @@ PRODUCT, MIXTURE, AG = 0, 1, 2  # families of cells, see cells.py
 @njit(**JIT)
 def sum_tables(log_a, log_b, q, one, rows_q, rows_b, cols_q, cols_a, start, stop):
     """Row sums of Q and p(b|a), column sums of Q and p(a|b); writes Q into ``q`` if it has rows."""
+    widest_vectors()
     n, kind, keep = log_a.shape[1], type(one), q.shape[0] > 0
     buffer = np.empty(COLS, q.dtype)
     block_q, block_a = np.empty(COLS, q.dtype), np.empty(COLS, q.dtype)
@@ -60,29 +61,43 @@ def sum_tables(log_a, log_b, q, one, rows_q, rows_b, cols_q, cols_a, start, stop
 def _make_balance(cached):
     @njit(**JIT)
     def balance(first, second, alpha, beta, rows_s, rows_h, cols_s, cols_h, start, stop):
+        widest_vectors()
         n, kind = first.shape[1], type(alpha[0])
         block_s, block_h = np.empty(COLS, alpha.dtype), np.empty(COLS, alpha.dtype)
         for top in range(start, stop, ROWS):
+            last = min(top + ROWS, stop) - 1
             for left in range(0, n, COLS):
                 m = min(COLS, n - left)
                 block_s[:] = 0
                 block_h[:] = 0
                 col = beta[left : left + m]
-                for i in range(top, min(top + ROWS, stop)):
-                    row_a, row_b = first[i, left : left + m], second[i, left : left + m]
-                    x = alpha[i]
-                    sum_s, sum_h = kind(0), kind(0)
+                # Two rows at a time: the column sums are loaded and stored half as often. An odd
+                # last row meets itself with weight zero.
+                for i in range(top, last + 1, 2):
+                    k = min(i + 1, last)
+                    weight = kind(k - i)
+                    x, y = alpha[i], alpha[k]
+                    a0, b0 = first[i, left : left + m], second[i, left : left + m]
+                    a1, b1 = first[k, left : left + m], second[k, left : left + m]
+                    s0, h0, s1, h1 = kind(0), kind(0), kind(0), kind(0)
                     for c in range(m):
-                        q = kind(row_a[c]) if cached else exp(kind(row_a[c])) + exp(kind(row_b[c]))
-                        r = kind(1) / (x + col[c])
-                        s, t = q * (x * r), q * (col[c] * r)
-                        h = s * (col[c] * r)
-                        sum_s += s
-                        sum_h += h
-                        block_s[c] += t
-                        block_h[c] += h
-                    rows_s[i] += sum_s
-                    rows_h[i] += sum_h
+                        q = kind(a0[c]) if cached else exp(kind(a0[c])) + exp(kind(b0[c]))
+                        p = kind(a1[c]) if cached else exp(kind(a1[c])) + exp(kind(b1[c]))
+                        z = col[c]
+                        r0, r1 = kind(1) / (x + z), kind(1) / (y + z)
+                        q, p = q * r0, weight * p * r1
+                        won, lost = q * z, p * z  # Q(1−σ)
+                        both, other = won * (x * r0), lost * (y * r1)  # Qσ(1−σ)
+                        s0 += q * x
+                        s1 += p * y
+                        h0 += both
+                        h1 += other
+                        block_s[c] += won + lost
+                        block_h[c] += both + other
+                    rows_s[i] += s0
+                    rows_h[i] += h0
+                    rows_s[k] += s1
+                    rows_h[k] += h1
                 cols_s[left : left + m] += block_s[:m]
                 cols_h[left : left + m] += block_h[:m]
 
@@ -92,6 +107,7 @@ def _make_balance(cached):
 def _make_laplacian(cached):
     @njit(**JIT)
     def laplacian(first, second, alpha, beta, dx, dy, rows, cols, start, stop):
+        widest_vectors()
         n, kind = first.shape[1], type(alpha[0])
         block = np.empty(COLS, alpha.dtype)
         for top in range(start, stop, ROWS):
@@ -179,6 +195,7 @@ def solve_laplacian(weights, b):
 @njit(**JIT)
 def gibbs(log_a, log_b, m_b, rows, cols, start, stop):
     """One sweep: m_A = P_a m_B row by row, then its push P_bᵀ m_A added up by column."""
+    widest_vectors()
     n, kind = log_a.shape[1], type(m_b[0])
     block = np.empty(n, m_b.dtype)
     for top in range(start, stop, ROWS):
@@ -258,20 +275,23 @@ def _masses(linear, family, ca, cb, row, col, exp_row, exp_col, shift, a, b, exp
 
 
 @njit(**JIT)
-def _logs(family, ca, cb, row, col, shift, a, b, q, masses, out):
-    """log μ over one stretch of a row, given e^shift · μ; returns Σ Q log μ."""
+def _divergence(family, ca, cb, row, col, shift, base, given, a, b, exp_a, exp_b, masses, out):
+    """log μ over one stretch of a row, given e^shift · μ; returns Σ p log(p / μ(·|·)), both ways.
+
+    Each cell's logs are subtracted before they are weighed: apart, their sums would cancel.
+    """
     widest_vectors()
     total = type(shift)(0)
     if family == PRODUCT:
         for c in range(col.shape[0]):
             value = ca * a[c] + cb * b[c] + (row + col[c])
             out[c] = value
-            total += q[c] * value
+            total += exp_a[c] * ((a[c] - value) + given[c]) + exp_b[c] * ((b[c] - value) + base)
     else:
         for c in range(col.shape[0]):
             value = log_less(masses[c], shift)
             out[c] = value
-            total += q[c] * value
+            total += exp_a[c] * ((a[c] - value) + given[c]) + exp_b[c] * ((b[c] - value) + base)
     return total
 
 
@@ -319,53 +339,43 @@ def marginals(
 @njit(**JIT)
 def totals(
     log_a, log_b, family, ca, cb, row, col, exp_row, exp_col, linear, shift, floor, deep,
-    ratio_r, ratio_c, entropy, cross, jsd, squares, weight_r, weight_c, start, stop,
+    log_row, log_col, ratio_r, ratio_c, kl, jsd, squares, start, stop,
 ):  # fmt: skip
-    """Sums over cells: of p log p, of Q log μ_k, of JSD cells, and of squared ratios.
+    """Sums over cells: of p log(p / μ_k(·|·)) in both directions, of JSD cells, of squared ratios.
 
-    ``ratio_r`` and ``ratio_c`` are the row means and the centred column means of the log ratio
-    log p(a|b) − log p(b|a). ``weight_r`` and ``weight_c`` add up p(b|a) by row and p(a|b) by
-    column, with the very roundings of the other sums.
+    ``log_row[k]`` and ``log_col[k]`` are the log marginals of joint k; ``ratio_r`` and ``ratio_c``
+    the row means and the centred column means of the log ratio log p(a|b) − log p(b|a).
     """
     widest_vectors()
     k_max, n = family.shape[0], log_a.shape[1]
     kind, dtype = type(floor), row.dtype
-    a, b, q = np.empty(CHUNK, dtype), np.empty(CHUNK, dtype), np.empty(CHUNK, dtype)
-    exp_a, exp_b, block = np.empty(CHUNK, dtype), np.empty(CHUNK, dtype), np.empty(CHUNK, dtype)
+    a, b = np.empty(CHUNK, dtype), np.empty(CHUNK, dtype)
+    exp_a, exp_b = np.empty(CHUNK, dtype), np.empty(CHUNK, dtype)
     logs, masses = np.empty((k_max, CHUNK), dtype), np.empty((k_max, CHUNK), dtype)
-    for top in range(start, stop, ROWS):
+    for i in range(start, stop):
         for left in range(0, n, CHUNK):
             m = min(CHUNK, n - left)
             right = left + m
-            block[:] = 0
-            middle = ratio_c[left:right]
-            for i in range(top, min(top + ROWS, stop)):
-                shallow = _load(
-                    log_a[i, left:right], log_b[i, left:right], floor, deep, a, b, exp_a, exp_b
-                )
-                part, square, weight, centre = kind(0), kind(0), kind(0), ratio_r[i]
-                for c in range(m):
-                    d = a[c] - b[c] - (centre + middle[c])
-                    square += d * d
-                    part += exp_a[c] * a[c] + exp_b[c] * b[c]
-                    weight += exp_b[c]
-                    block[c] += exp_a[c]
-                    q[c] = exp_a[c] + exp_b[c]
-                entropy[0] += part
-                squares[0] += square
-                weight_r[i] += weight
-                for k in range(k_max):
-                    _masses(linear[k] and shallow, family[k], ca[k], cb[k], row[k, i],
-                            col[k, left:right], exp_row[k, i], exp_col[k, left:right], shift,
-                            a, b, exp_a, exp_b, masses[k])  # fmt: skip
-                    cross[k] += _logs(family[k], ca[k], cb[k], row[k, i], col[k, left:right],
-                                      shift, a, b, q, masses[k], logs[k])  # fmt: skip
-                for k in range(k_max):
-                    mu, log_mu = masses[k], logs[k]
-                    for l in range(k):
-                        nu, log_nu = masses[l], logs[l]
-                        part = kind(0)
-                        for c in range(m):
-                            part += jsd_cell(mu[c], nu[c], log_mu[c], log_nu[c])
-                        jsd[k, l] += part
-            weight_c[left:right] += block[:m]
+            shallow = _load(
+                log_a[i, left:right], log_b[i, left:right], floor, deep, a, b, exp_a, exp_b
+            )
+            part, centre, middle = kind(0), ratio_r[i], ratio_c[left:right]
+            for c in range(m):
+                d = a[c] - b[c] - (centre + middle[c])
+                part += d * d
+            squares[0] += part
+            for k in range(k_max):
+                _masses(linear[k] and shallow, family[k], ca[k], cb[k], row[k, i],
+                        col[k, left:right], exp_row[k, i], exp_col[k, left:right], shift,
+                        a, b, exp_a, exp_b, masses[k])  # fmt: skip
+                kl[k] += _divergence(family[k], ca[k], cb[k], row[k, i], col[k, left:right], shift,
+                                     log_row[k, i], log_col[k, left:right], a, b, exp_a, exp_b,
+                                     masses[k], logs[k])  # fmt: skip
+            for k in range(k_max):
+                mu, log_mu = masses[k], logs[k]
+                for l in range(k):
+                    nu, log_nu = masses[l], logs[l]
+                    part = kind(0)
+                    for c in range(m):
+                        part += jsd_cell(mu[c], nu[c], log_mu[c], log_nu[c])
+                    jsd[k, l] += part

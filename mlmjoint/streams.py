@@ -109,20 +109,20 @@ def totals(tables: Tables, joints: Sequence[Cells], margins, ratio_means):
         return blocks.totals(tables.log_a, tables.log_b, joints, margins, ratio_means, FLOOR)
     from . import kernels
 
-    count, (rows, cols) = len(joints), tables.shape
+    count = len(joints)
     kind, packed = _pack(tables, joints)
+    log_row, log_col = (
+        np.stack([margin[axis].numpy() for margin in margins]).clip(FLOOR).astype(kind)
+        for axis in (0, 1)
+    )
     mean_r, mean_c = (mean.numpy() for mean in ratio_means)
     ratios = mean_r.astype(kind), (mean_c - mean_c.mean()).astype(kind)
-    shapes = (1, count, (count, count), 1, rows, cols)
-    args, sums = [*arrays(tables), *packed, *ratios], [np.zeros(shape) for shape in shapes]
-    entropy, cross, jsd, squares, weight_r, weight_c = over_rows(kernels.totals, args, sums, rows)
-    # Σ p log(p / μ(·|·)) = Σ p log p − Σ Q log μ + Σ_i log μ_A(i) Σ_j p(b|a) + the same by column
-    kl = entropy[0] - cross
-    with np.errstate(invalid="ignore"):
-        for k, (log_row, log_col) in enumerate(margins):
-            kl[k] += weight_r @ log_row.numpy() + weight_c @ log_col.numpy()
+    args = [*arrays(tables), *packed, log_row, log_col, *ratios]
+    sums = [np.zeros(count), np.zeros((count, count)), np.zeros(1)]
+    kl, jsd, squares = over_rows(kernels.totals, args, sums, tables.shape[0])
+    zero_context = min(log_row.min(), log_col.min()) <= FLOOR
     # Only a zero where a probability was expected makes these sums.
-    if not max(np.abs(kl).max(), np.abs(cross).max(), 1e-8 * squares[0]) < ENDLESS:
+    if zero_context or not max(np.abs(kl).max(), 1e-8 * squares[0]) < ENDLESS:
         return blocks.totals(tables.log_a, tables.log_b, joints, margins, ratio_means, FLOOR)
     jsd *= 0.5 * np.exp(-SHIFT[kind])
     return torch.from_numpy(kl), torch.from_numpy(jsd), float(squares[0])
