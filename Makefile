@@ -44,6 +44,8 @@ check: $(STAMP) ## compare the numbers of the last run with the committed ones
 	$(BIN)/mlmjoint check --profile $(PROFILE)
 
 html: $(STAMP)
+	@# an interrupted build leaves pages without a search index, which would stop every later one
+	test -e _build/html/searchindex.js || rm -rf _build
 	$(BIN)/jupyter-book build . -W -n --keep-going --quiet
 
 test: lint ## lint, then all tests (notebooks and the built book among them)
