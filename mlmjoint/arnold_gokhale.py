@@ -273,7 +273,7 @@ def _published(tables: Tables, steps: int, tol: float) -> Solution:
     x, y = np.full(rows, np.log(rows)), np.full(cols, np.log(cols))  # log 1/μ_A, log 1/μ_B
     for _ in range(steps):
         last = x, y
-        rows_s, _, cols_s, _ = balance(x, y)
+        rows_s, cols_s = balance.masses(x, y)
         # Σ_j Q/(α+β) = (Σ_j Qσ)/α: the new marginals, before they are scaled to one.
         tiny = 1e-300
         x, y = x - np.log(np.maximum(rows_s, tiny)), y - np.log(np.maximum(cols_s, tiny))

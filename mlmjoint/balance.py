@@ -7,6 +7,7 @@ the Laplacian of the bipartite graph with weights W = Qσ(1−σ).
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -17,6 +18,9 @@ from .cells import row_blocks
 from .tables import Tables
 
 CACHE_BYTES = 2**29  # Q is kept as a third table while it is at most this large: half the traffic
+
+
+SPARE: list[np.ndarray] = []  # room for a Q that no solve is using
 
 
 class Balance:
@@ -52,12 +56,22 @@ class Balance:
             return None
         from . import kernels
 
-        q = np.empty(self.shape if keep else (0, 0), self.kind)
+        q = self._borrow() if keep else np.empty((0, 0), self.kind)
         sums = [np.zeros(rows), np.zeros(rows), np.zeros(cols), np.zeros(cols)]
         args = [*streams.arrays(self.tables), q, self.kind(1)]
         out = streams.over_rows(kernels.sum_tables, args, sums, rows)
         self.row_total, self.row_target, self.col_total, self.col_target = out
         return q if keep else None
+
+    def _borrow(self) -> np.ndarray:
+        """Room for Q: what the last solve gave back, if it is large enough."""
+        size = self.tables.log_a.numel() * np.dtype(self.kind).itemsize
+        room = SPARE.pop() if SPARE else None
+        if room is None or len(room) < size:
+            room = np.empty(size, np.uint8)
+        # One spare is kept: a study over many pairs then asks the system for memory once.
+        weakref.finalize(self, SPARE.__setitem__, slice(None), [room])
+        return room[:size].view(self.kind).reshape(self.shape)
 
     def _tables(self) -> tuple[np.ndarray, np.ndarray]:
         return (self.q, self.q) if self.q is not None else streams.arrays(self.tables)
@@ -86,6 +100,20 @@ class Balance:
         kernel = kernels.balance if self.q is None else kernels.balance_q
         sums = [np.zeros(rows), np.zeros(rows), np.zeros(cols), np.zeros(cols)]
         return streams.over_rows(kernel, [*self._tables(), *self.strengths(x, y)], sums, rows)
+
+    def masses(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Σ Qσ by row and Σ Q(1−σ) by column alone: a third of the arithmetic of a call."""
+        if not self._linear(x, y):
+            rows_s, _, cols_s, _ = self(x, y)
+            return rows_s, cols_s
+        from . import kernels
+
+        self.passes += 1
+        alpha, beta = self.strengths(x, y)
+        kernel = kernels.masses if self.q is None else kernels.masses_q
+        sums = [np.zeros(size) for size in self.shape]
+        rows, cols = streams.over_rows(kernel, [*self._tables(), alpha, beta], sums, len(alpha))
+        return rows * alpha, cols * beta
 
     def _blocks(self, x, y, cell: Callable):
         device = self.tables.log_a.device

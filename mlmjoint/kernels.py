@@ -104,6 +104,31 @@ def _make_balance(cached):
     return balance
 
 
+def _make_masses(cached):
+    @njit(**JIT)
+    def masses(first, second, alpha, beta, rows, cols, start, stop):
+        widest_vectors()
+        n, kind = first.shape[1], type(alpha[0])
+        block = np.empty(COLS, alpha.dtype)
+        for top in range(start, stop, ROWS):
+            for left in range(0, n, COLS):
+                m = min(COLS, n - left)
+                block[:] = 0
+                col = beta[left : left + m]
+                for i in range(top, min(top + ROWS, stop)):
+                    row_a, row_b = first[i, left : left + m], second[i, left : left + m]
+                    x, total = alpha[i], kind(0)
+                    for c in range(m):
+                        q = kind(row_a[c]) if cached else exp(kind(row_a[c])) + exp(kind(row_b[c]))
+                        mass = q / (x + col[c])
+                        total += mass
+                        block[c] += mass
+                    rows[i] += total
+                cols[left : left + m] += block[:m]
+
+    return masses
+
+
 def _make_laplacian(cached):
     @njit(**JIT)
     def laplacian(first, second, alpha, beta, dx, dy, rows, cols, start, stop):
@@ -134,6 +159,9 @@ def _make_laplacian(cached):
 # With σ = α/(α+β): Σ_j Qσ and Σ_j Qσ(1−σ) by row, Σ_i Q(1−σ) and Σ_i Qσ(1−σ) by column, either from
 # the two log tables or from a Q at hand (half the memory traffic and no exponentials).
 balance, balance_q = _make_balance(False), _make_balance(True)
+
+# Row and column sums of Q / (α+β) alone, for the published fixed point.
+masses, masses_q = _make_masses(False), _make_masses(True)
 
 # Row and column sums of W_ij (dx_i − dy_j), W = Qσ(1−σ): the Hessian in log strengths.
 laplacian, laplacian_q = _make_laplacian(False), _make_laplacian(True)

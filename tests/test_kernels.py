@@ -302,3 +302,32 @@ def test_precision_is_chosen_by_size_and_width(monkeypatch):
     assert streams.precision(tables) is np.float32
     assert streams.precision(tables, np.array([0.0, 61.0])) is np.float64
     assert streams.precision(random_tables(5)) is np.float64
+
+
+@pytest.mark.parametrize("single", [True, False])
+@pytest.mark.parametrize("cache", [True, False])
+def test_masses_are_the_first_sums_of_a_balance_pass(cache, single, monkeypatch):
+    dtype = torch.float32 if single else torch.float64
+    if single:
+        monkeypatch.setattr(streams, "DOUBLE_CELLS", 0)
+    balance = Balance(random_tables(70, 2500, dtype=dtype), cache=cache)
+    g = np.random.default_rng(0)
+    x, y = 3 * g.normal(size=70), 3 * g.normal(size=2500)
+    rows, _, cols, _ = balance(x, y)
+    found = balance.masses(x, y)
+    rel = 1e-5 if single else 1e-12
+    assert found[0] == pytest.approx(rows, rel=rel)
+    assert found[1] == pytest.approx(cols, rel=rel)
+    far = np.linspace(-900, 900, 70)
+    assert balance.masses(far, y)[0] == pytest.approx(balance(far, y)[0])
+
+
+def test_two_solves_at_once_never_share_room():
+    first, second = (Balance(random_tables(30, seed=seed)) for seed in (1, 2))
+    assert not np.shares_memory(first.q, second.q)
+    kept = first.q.copy()
+    del second
+    third = Balance(random_tables(20, seed=3))
+    assert np.array_equal(first.q, kept)
+    q = sum(table.exp() for table in double(third.tables)[:2])
+    assert third.q == pytest.approx(q.numpy())
