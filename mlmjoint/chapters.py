@@ -87,6 +87,27 @@ class Chapter:
         path.write_text(text, encoding="utf-8")
         return value
 
+    def studies(self, group: str, limit: int | None = None, device: str = "auto") -> dict:
+        """The studies of a group by their cells, as far as they are stored.
+
+        Those of the quick profile are made where they are not there yet: in a clone by
+        `mlmjoint reproduce` beforehand, elsewhere here and now, of ``limit`` sentences at most.
+        """
+        known = results.GROUPS[self.profile]
+        # The paper has English alone; beside it stands what is stored of the rest.
+        profile = self.profile if group in known else "full"
+        found = {}
+        for cell in results.cells_of(profile, group):
+            if profile == "quick":
+                found[cell] = made(cell, limit, device)
+            elif cell.name in results.stored(profile):
+                found[cell] = results.read(profile, cell.name)
+        if not found:
+            raise InputError(
+                f"no study of {group!r} is stored in results/{profile}; choose profile 'quick'"
+            )
+        return found
+
     def show(self, figure, name: str) -> Picture:
         """Store a figure as svg and pdf, and hand it to the notebook to show."""
         from .figures import save
@@ -97,6 +118,15 @@ class Chapter:
             save(figure, folder / f"{self.number}-{name}.{suffix}")
         svg = (folder / f"{self.number}-{name}.svg").read_text(encoding="utf-8")
         return Picture(svg, name)
+
+
+def made(cell: results.Cell, limit: int | None = None, device: str = "auto"):
+    """A study of the quick profile: read if it is whole, else made or finished."""
+    from .study import study
+
+    n = cell.n if limit is None else min(limit, cell.n)
+    folder = out_folder("quick") / cell.name
+    return study(cell.model, cell.data, folder, cell.pairs, n, device=device)
 
 
 def print_table(rows, headings, digits: int = 3) -> None:

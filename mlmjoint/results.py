@@ -4,8 +4,9 @@
     results/PROFILE/tables/NAME.md|csv|tex                 tables made from studies
     results/PROFILE/figures/NAME.svg|pdf                   figures drawn from studies
 
-"quick" is small enough to be made again with the book; "full" took hours and is committed; "paper"
-is what `make paper` fills. Profiles whose name begins with "scratch" are ignored by git.
+"quick" is small enough to be made again with the book; "full" took hours, is committed, and comes
+with the wheel; "paper" is what `make paper` fills. Profiles whose name begins with "scratch" are
+ignored by git.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from .errors import InputError
 from .records import MANIFEST, Study, load
 
+PACKAGED = Path(__file__).parent / "data" / "results"  # what a wheel carries of results/
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 PAIRS = ("random", "contiguous")
 
@@ -41,18 +43,45 @@ def cell_name(model: str, data: str, pairs: str) -> str:
     return f"{model}-{data}-{pairs}".replace("/", "-").replace(":", "-")
 
 
-_QUICK = (
-    ("toy", "toy", 20),
-    ("sapiens-vh", "antibodies", 20),
-    ("antiberty", "antibodies", 12),
-    ("rxnmapper", "reactions", 12),
-    ("en-small", "captions", 8),
-)
-_PAPER = [(m, d, 1000) for m in ("bert-base-cased", "bert-large-cased") for d in ("snli", "xsum")]
-CELLS = {
-    "quick": [Cell(m, d, pairs, n) for m, d, n in _QUICK for pairs in PAIRS],
-    "paper": [Cell(m, d, pairs, n) for m, d, n in _PAPER for pairs in PAIRS],
+SNAPSHOTS = tuple(f"toy-step-{step:05d}" for step in (50, 100, 200, 400, 800, 1600, 3200))
+
+# What the chapters ask for, by group: (model, corpus, sentences) for each profile. The texts of
+# "full" are too large to ship; each study's manifest names their source.
+_GROUPS = {
+    "quick": {
+        "toy": (("toy", "toy", 20),),
+        "training": tuple((name, "toy", 8) for name in SNAPSHOTS),
+        "antibodies": (("sapiens-vh", "antibodies", 20), ("antiberty", "antibodies", 12)),
+        "reactions": (("rxnmapper", "reactions", 12),),
+        "english": (("en-small", "captions", 8),),
+    },
+    "full": {
+        "toy": (("toy", "toy", 1000),),
+        "training": tuple((name, "toy", 1000) for name in SNAPSHOTS),
+        "antibodies": (("sapiens-vh", "antibodies", 400), ("antiberty", "antibodies", 200)),
+        "reactions": (("rxnmapper", "reactions", 200),),
+        "english": (
+            ("en-small", "snli-dev", 300),
+            ("en-small", "xsum", 300),
+            ("en-full", "snli-dev", 30),
+        ),
+    },
+    "paper": {
+        "english": tuple(
+            (model, data, 1000)
+            for model in ("bert-base-cased", "bert-large-cased")
+            for data in ("snli", "xsum")
+        )
+    },
 }
+GROUPS = {
+    profile: {
+        group: [Cell(*row[:2], pairs, row[2]) for row in rows for pairs in PAIRS]
+        for group, rows in groups.items()
+    }
+    for profile, groups in _GROUPS.items()
+}
+RUNNABLE = ("quick", "paper")  # profiles whose texts are shipped or on the hub
 
 
 def root() -> Path:
@@ -80,28 +109,36 @@ def figure_path(profile: str, name: str, suffix: str = "svg") -> Path:
     return profile_folder(profile) / "figures" / f"{_checked('figure', name)}.{suffix}"
 
 
-def cells_of(profile: str) -> list[Cell]:
-    """The cells a profile is made of, in the order they are run."""
-    if profile not in CELLS:
-        raise InputError(f"unknown profile {profile!r}; choose one of {', '.join(CELLS)}")
-    return CELLS[profile]
+def cells_of(profile: str, group: str | None = None) -> list[Cell]:
+    """The cells of a profile, or of one of its groups, in the order they are run."""
+    if profile not in GROUPS:
+        raise InputError(f"unknown profile {profile!r}; choose one of {', '.join(GROUPS)}")
+    groups = GROUPS[profile]
+    if group is None:
+        return [cell for cells in groups.values() for cell in cells]
+    if group not in groups:
+        raise InputError(
+            f"profile {profile!r} has no studies {group!r}; choose one of {', '.join(groups)}"
+        )
+    return groups[group]
 
 
 def stored(profile: str) -> list[str]:
-    """Names of the studies that lie in a profile's folder."""
-    folder = profile_folder(profile)
-    held = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [path.name for path in held if (path / MANIFEST).is_file()]
+    """Names of a profile's studies, in its folder or in the package."""
+    places = (profile_folder(profile), PACKAGED / profile)
+    return sorted({path.parent.name for place in places for path in place.glob(f"*/{MANIFEST}")})
 
 
 def read(profile: str, cell: str) -> Study:
     """One stored study, or one line that says how to make it."""
     folder = cell_folder(profile, cell)
     if not (folder / MANIFEST).is_file():
+        folder = PACKAGED / profile / cell
+    if not (folder / MANIFEST).is_file():
         held = ", ".join(stored(profile)) or "none"
         raise InputError(
             f"no study {cell!r} in results/{profile} (there: {held}); "
-            f"`mlmjoint study --profile {profile}` makes a profile's cells"
+            "`mlmjoint study` makes one, the README has the commands"
         )
     return load(folder)
 

@@ -165,7 +165,7 @@ def add_arguments(parser) -> None:
         "--as-published", action="store_true", help="bring back quirks of the published code"
     )
     what.add_argument(
-        "--profile", metavar="NAME", help=f"instead: every cell of {', '.join(results.CELLS)}"
+        "--profile", metavar="NAME", help=f"instead: every cell of {' or '.join(results.RUNNABLE)}"
     )
     where = parser.add_argument_group("where the records go")
     where.add_argument("--out", metavar="DIR", help="the folder; made, or continued")
@@ -198,6 +198,11 @@ def run(args) -> None:
         "progress": "auto",
     }
     if args.profile:
+        if args.profile not in results.RUNNABLE:
+            raise InputError(
+                f"--profile {args.profile!r} names no studies that can be run without their texts; "
+                f"choose {' or '.join(results.RUNNABLE)}, or give --model, --data and --out"
+            )
         for cell in results.cells_of(args.profile):
             folder = results.cell_folder(args.profile, cell.name)
             _say(study(cell.model, cell.data, folder, cell.pairs, cell.n, args.seed, **shared))

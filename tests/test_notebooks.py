@@ -13,7 +13,7 @@ import nbformat
 import pytest
 import tomllib
 
-from mlmjoint import chapters, check, cli, reproduce
+from mlmjoint import chapters, check, cli, records, reproduce, results
 from mlmjoint.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -165,6 +165,7 @@ def tiny(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "01_tiny.md").write_text(TINY)
     monkeypatch.setattr(reproduce, "folder", lambda: folder)
+    monkeypatch.setitem(results.GROUPS, "quick", {})
     monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path / "results"))
     monkeypatch.delenv("MLMJOINT_OUT", raising=False)
     return folder / "01_tiny.md"
@@ -199,6 +200,45 @@ def test_failing_cell_is_shown_with_notebook_and_traceback(tiny, capsys):
     assert "ZeroDivisionError" in shown and "1 / 0" in shown
     assert "\x1b" not in shown
     assert "failed: 01_tiny" in shown
+
+
+@pytest.fixture
+def toy_cells(monkeypatch, tmp_path):
+    """A quick profile of two small studies, in a results folder of its own."""
+    cells = [results.Cell("toy", "toy", pairs, 2) for pairs in results.PAIRS]
+    monkeypatch.setitem(results.GROUPS, "quick", {"toy": cells})
+    monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path))
+    monkeypatch.delenv("MLMJOINT_OUT", raising=False)
+    return cells
+
+
+def test_quick_studies_are_made_anew_and_their_means_stored(toy_cells, tmp_path):
+    stale = tmp_path / "quick" / toy_cells[0].name / records.RECORDS
+    stale.parent.mkdir(parents=True)
+    stale.write_text("left by another version\n")
+    reproduce.remake_studies("cpu")
+    studies = [records.load(tmp_path / "quick" / cell.name) for cell in toy_cells]
+    assert [len(study.records) for study in studies] == [2, 2]
+    numbers = check.fresh("quick")["studies"]
+    nll = sum(studies[1].values("ag", "p_nll")) / 2
+    assert numbers[f"{toy_cells[1].name}: P-NLL of ag"]["value"] == pytest.approx(nll, abs=5e-4)
+
+
+def test_a_chapter_makes_quick_studies_and_reads_stored_ones(toy_cells, tmp_path, monkeypatch):
+    quick = chapters.Chapter("06", "quick").studies("toy", limit=1, device="cpu")
+    assert {cell: len(study.records) for cell, study in quick.items()} == dict.fromkeys(
+        toy_cells, 1
+    )
+    monkeypatch.setattr(results, "PACKAGED", tmp_path / "packaged")
+    with pytest.raises(InputError, match=r"no study of 'toy' is stored in results/full"):
+        chapters.Chapter("06", "full").studies("toy")
+    # What a wheel carries serves where no results folder does, under the paper's profile too.
+    (tmp_path / "packaged").mkdir()
+    (tmp_path / "quick").rename(tmp_path / "packaged" / "full")
+    for profile in ("full", "paper"):
+        found = chapters.Chapter("06", profile).studies("toy")
+        assert [cell.name for cell in found] == [cell.name for cell in toy_cells]
+        assert [len(study.records) for study in found.values()] == [1, 1]
 
 
 def test_unknown_chapter_is_named(tiny, capsys):

@@ -90,7 +90,7 @@ class TestPaths:
             results.read("quick", "two")
 
     def test_profiles_name_each_cell_once(self):
-        for profile in results.CELLS:
+        for profile in results.GROUPS:
             names = [cell.name for cell in results.cells_of(profile)]
             assert len(set(names)) == len(names)
         assert len(results.cells_of("paper")) == 8
