@@ -8,6 +8,7 @@ The profile alone chooses the folder, so a small run can never replace the numbe
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import math
@@ -15,8 +16,9 @@ import os
 import warnings
 from pathlib import Path
 
-from . import results
+from . import results, tabulate
 from .errors import InputError
+from .tabulate import Table, to_html, to_text
 
 PROFILES = ("quick", "full", "paper")
 
@@ -49,6 +51,37 @@ class Picture:
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
         return {"image/svg+xml": self.svg, "text/plain": repr(self)}
+
+
+class ShownTable:
+    """A table as a notebook shows it: HTML on a page, aligned columns on a terminal."""
+
+    def __init__(self, table: Table, digits: int):
+        self.table, self.digits = table, digits
+
+    def __repr__(self) -> str:
+        return to_text(self.table, self.digits)
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        return {"text/html": to_html(self.table, self.digits), "text/plain": repr(self)}
+
+
+class Tabulated:
+    """A table as a notebook shows it: HTML on a page, letters in a terminal."""
+
+    def __init__(self, table: tabulate.Table):
+        self.table = table
+
+    def __repr__(self) -> str:
+        return tabulate.to_text(self.table)
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        return {"text/html": tabulate.to_html(self.table), "text/plain": repr(self)}
+
+
+def show_table(table: tabulate.Table, title: str | None = None) -> Tabulated:
+    """Hand a table to the notebook to show, under another title if one is given."""
+    return Tabulated(table if title is None else dataclasses.replace(table, title=title))
 
 
 class Chapter:
@@ -127,6 +160,11 @@ def made(cell: results.Cell, limit: int | None = None, device: str = "auto"):
     n = cell.n if limit is None else min(limit, cell.n)
     folder = out_folder("quick") / cell.name
     return study(cell.model, cell.data, folder, cell.pairs, n, device=device)
+
+
+def show_table(table: Table, digits: int = 3) -> ShownTable:
+    """A table with its title above it, for a notebook to show; ``digits`` are significant ones."""
+    return ShownTable(table, digits)
 
 
 def print_table(rows, headings, digits: int = 3) -> None:

@@ -1,8 +1,9 @@
-"""Tables of numbers with intervals, as Markdown, CSV or LaTeX."""
+"""Tables of numbers with intervals, as Markdown, CSV, LaTeX, HTML or plain text."""
 
 from __future__ import annotations
 
 import csv
+import html
 import io
 import math
 from collections.abc import Sequence
@@ -32,14 +33,18 @@ class Entry:
     kind: str = "number"
 
     def __str__(self) -> str:
+        return " ".join(self.parts())
+
+    def parts(self, digits: int = 4) -> list[str]:
+        """The number as text, and its interval where it has one."""
         if self.kind == "p":
             if math.isnan(self.value):
-                return "–"
-            return "< 0.001" if self.value < 0.001 else f"{self.value:.3f}"
-        text = number(self.value)
-        if math.isnan(self.low):
-            return text
-        return f"{text} [{number(self.low)}, {number(self.high)}]"
+                return ["–"]
+            return ["< 0.001" if self.value < 0.001 else f"{self.value:.3f}"]
+        text = [number(self.value, digits)]
+        if not math.isnan(self.low):
+            text.append(f"[{number(self.low, digits)}, {number(self.high, digits)}]")
+        return text
 
 
 @dataclass
@@ -52,8 +57,8 @@ class Table:
     study: str = ""
 
 
-def number(value: float) -> str:
-    """Four significant digits, without exponents where a reader can do without."""
+def number(value: float, digits: int = 4) -> str:
+    """So many significant digits, without exponents where a reader can do without."""
     if math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -62,9 +67,28 @@ def number(value: float) -> str:
         return str(value)
     size = abs(value)
     if size != 0 and not 1e-3 <= size < 1e6:
-        return f"{value:.3e}".replace("-", "−")
-    decimals = 4 if size == 0 else max(0, min(6, 3 - math.floor(math.log10(size))))
+        return f"{value:.{digits - 1}e}".replace("-", "−")
+    decimals = digits if size == 0 else digits - 1 - math.floor(math.log10(size))
+    decimals = max(0, min(6, decimals))
     return f"{value:.{decimals}f}".replace("-", "−")
+
+
+def aligned(entry: Entry) -> tuple[str, str]:
+    """A number and its interval with as many decimals as the interval's width is worth.
+
+    >>> aligned(Entry(0.00297, -0.01452, 0.01262))
+    ('0.003', '[−0.015, 0.013]')
+    """
+    if entry.kind == "p" or not math.isfinite(entry.high - entry.low):
+        return str(entry), ""
+    half = (entry.high - entry.low) / 2
+    if half == 0:
+        return number(entry.value), ""
+    decimals = max(0, min(6, 1 - math.floor(math.log10(half))))
+    value, low, high = (
+        f"{x + 0.0:.{decimals}f}".replace("-", "−") for x in (entry.value, entry.low, entry.high)
+    )
+    return value, f"[{low}, {high}]"
 
 
 def render(tables: Sequence[Table], form: str = "markdown") -> str:
@@ -104,6 +128,39 @@ def to_latex(table: Table) -> str:
     )
 
 
+def to_html(table: Table, digits: int = 4) -> str:
+    """A table that scrolls in a box of its own, with headings that a screen reader announces."""
+    title = html.escape(table.title)
+    heading = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in table.columns)
+    body = []
+    for name, *cells in table.rows:
+        shown = "".join(f"<td>{_html_cell(cell, digits)}</td>" for cell in cells)
+        body.append(f'<tr><th scope="row">{html.escape(_text(name))}</th>{shown}</tr>')
+    return "\n".join(
+        [
+            # The style stands here for readers without the book's style sheet, as on Colab.
+            f'<div class="numbers" role="region" aria-label="{title}" tabindex="0"'
+            ' style="overflow-x: auto">',
+            f"<table><caption>{title}</caption>",
+            f"<thead><tr>{heading}</tr></thead>",
+            "<tbody>",
+            *body,
+            "</tbody></table></div>",
+        ]
+    )
+
+
+def to_text(table: Table, digits: int = 4) -> str:
+    """Aligned columns for a terminal: the first to the left, the others to the right."""
+    cells = [[" ".join(_parts(cell, digits)) for cell in row] for row in table.rows]
+    widths = [max(map(len, column)) for column in zip(table.columns, *cells, strict=True)]
+    lines = [table.title]
+    for first, *rest in (table.columns, *cells):
+        parts = [t.rjust(width) for t, width in zip(rest, widths[1:], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *parts]).rstrip())
+    return "\n".join(lines)
+
+
 def to_csv(tables: Sequence[Table]) -> str:
     """Long format at full precision: study, table, row, column, value, low, high."""
     out = io.StringIO()
@@ -121,8 +178,70 @@ def to_csv(tables: Sequence[Table]) -> str:
     return out.getvalue()
 
 
+def to_html(table: Table) -> str:
+    """A table that scrolls inside its own box; the first column names the rows."""
+    title = html.escape(table.title, quote=True)
+    # A box that scrolls has to be within a keyboard's reach.
+    lines = [
+        f'<div class="result-table" tabindex="0" role="region" aria-label="{title}">',
+        "<table>",
+    ]
+    lines.append(f"<caption>{title}</caption>")
+    # An empty heading would name nothing to a screen reader: such a corner is a plain cell.
+    heads = (
+        f'<th scope="col">{html.escape(name)}</th>' if name else "<td></td>"
+        for name in table.columns
+    )
+    lines.append(f"<thead><tr>{''.join(heads)}</tr></thead>")
+    lines.append("<tbody>")
+    for name, *cells in table.rows:
+        row = "".join(map(_html_cell, cells))
+        lines.append(f'<tr><th scope="row">{html.escape(str(name))}</th>{row}</tr>')
+    lines += ["</tbody>", "</table>", "</div>"]
+    return "\n".join(lines) + "\n"
+
+
+def _html_cell(cell) -> str:
+    if isinstance(cell, Entry):
+        value, interval = aligned(cell)
+        tail = f" <small>{interval}</small>" if interval else ""
+        return f'<td class="number">{html.escape(value)}{tail}</td>'
+    return f"<td>{html.escape(_text(cell))}</td>"
+
+
+def to_text(table: Table) -> str:
+    """The same in plain letters: text to the left, numbers to the right."""
+    rows = [[_plain(cell) for cell in row] for row in table.rows]
+    widths = [max(map(len, column)) for column in zip(table.columns, *rows, strict=True)]
+    right = [
+        bool(table.rows) and all(cell is None or isinstance(cell, Entry) for cell in column)
+        for column in zip(*table.rows, strict=True)
+    ] or [False] * len(widths)
+    lines = [
+        "  ".join(
+            text.rjust(width) if numeric else text.ljust(width)
+            for text, width, numeric in zip(row, widths, right, strict=True)
+        ).rstrip()
+        for row in (table.columns, *rows)
+    ]
+    return "\n".join([table.title, *lines])
+
+
+def _plain(cell) -> str:
+    return " ".join(filter(None, aligned(cell))) if isinstance(cell, Entry) else _text(cell)
+
+
 def _text(cell) -> str:
     return "" if cell is None else str(cell)
+
+
+def _parts(cell, digits: int) -> list[str]:
+    return cell.parts(digits) if isinstance(cell, Entry) else [_text(cell)]
+
+
+def _html_cell(cell, digits: int) -> str:
+    value, *interval = map(html.escape, _parts(cell, digits))
+    return value + "".join(f' <span class="interval">{text}</span>' for text in interval)
 
 
 def _escape(text: str) -> str:

@@ -188,6 +188,21 @@ class TestFormats:
         assert str(tabulate.Entry(0.0444, kind="p")) == "0.044"
         assert str(tabulate.Entry(math.nan, kind="p")) == "–"
 
+    def test_html_has_headings_a_box_and_escaped_text(self):
+        rows = [["a < b", tabulate.Entry(0.12345, 0.1, 0.2)], ["none", None]]
+        text = tabulate.to_html(tabulate.Table("x & y", ["name", "KL"], rows), digits=3)
+        assert '<th scope="col">KL</th>' in text and '<th scope="row">a &lt; b</th>' in text
+        assert '0.123 <span class="interval">[0.100, 0.200]</span>' in text
+        assert "<td></td>" in text and "x &amp; y" in text
+        assert 'tabindex="0"' in text and "overflow-x: auto" in text
+
+    def test_plain_text_is_aligned(self):
+        rows = [["ag", tabulate.Entry(1.5, 1.25, 2.0)], ["chain-ab", tabulate.Entry(12.0)]]
+        text = tabulate.to_text(tabulate.Table("title", ["", "KL"], rows), digits=3)
+        title, *lines = text.splitlines()
+        assert title == "title" and len({len(line) for line in lines}) == 1
+        assert lines[1] == "ag        1.50 [1.25, 2.00]"
+
 
 class TestCommand:
     @pytest.mark.parametrize("form", tabulate.FORMATS)
