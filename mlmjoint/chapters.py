@@ -8,7 +8,6 @@ The profile alone chooses the folder, so a small run can never replace the numbe
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import math
@@ -16,7 +15,7 @@ import os
 import warnings
 from pathlib import Path
 
-from . import results, tabulate
+from . import results
 from .errors import InputError
 from .tabulate import Table, to_html, to_text
 
@@ -64,24 +63,6 @@ class ShownTable:
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
         return {"text/html": to_html(self.table, self.digits), "text/plain": repr(self)}
-
-
-class Tabulated:
-    """A table as a notebook shows it: HTML on a page, letters in a terminal."""
-
-    def __init__(self, table: tabulate.Table):
-        self.table = table
-
-    def __repr__(self) -> str:
-        return tabulate.to_text(self.table)
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        return {"text/html": tabulate.to_html(self.table), "text/plain": repr(self)}
-
-
-def show_table(table: tabulate.Table, title: str | None = None) -> Tabulated:
-    """Hand a table to the notebook to show, under another title if one is given."""
-    return Tabulated(table if title is None else dataclasses.replace(table, title=title))
 
 
 class Chapter:

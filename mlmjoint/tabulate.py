@@ -73,24 +73,6 @@ def number(value: float, digits: int = 4) -> str:
     return f"{value:.{decimals}f}".replace("-", "−")
 
 
-def aligned(entry: Entry) -> tuple[str, str]:
-    """A number and its interval with as many decimals as the interval's width is worth.
-
-    >>> aligned(Entry(0.00297, -0.01452, 0.01262))
-    ('0.003', '[−0.015, 0.013]')
-    """
-    if entry.kind == "p" or not math.isfinite(entry.high - entry.low):
-        return str(entry), ""
-    half = (entry.high - entry.low) / 2
-    if half == 0:
-        return number(entry.value), ""
-    decimals = max(0, min(6, 1 - math.floor(math.log10(half))))
-    value, low, high = (
-        f"{x + 0.0:.{decimals}f}".replace("-", "−") for x in (entry.value, entry.low, entry.high)
-    )
-    return value, f"[{low}, {high}]"
-
-
 def render(tables: Sequence[Table], form: str = "markdown") -> str:
     """All tables in one text; CSV has one line per number, the others one table after another."""
     if form == "csv":
@@ -176,59 +158,6 @@ def to_csv(tables: Sequence[Table]) -> str:
                     study = table.study or name
                     writer.writerow([study, table.title, name, column, value, *ends])
     return out.getvalue()
-
-
-def to_html(table: Table) -> str:
-    """A table that scrolls inside its own box; the first column names the rows."""
-    title = html.escape(table.title, quote=True)
-    # A box that scrolls has to be within a keyboard's reach.
-    lines = [
-        f'<div class="result-table" tabindex="0" role="region" aria-label="{title}">',
-        "<table>",
-    ]
-    lines.append(f"<caption>{title}</caption>")
-    # An empty heading would name nothing to a screen reader: such a corner is a plain cell.
-    heads = (
-        f'<th scope="col">{html.escape(name)}</th>' if name else "<td></td>"
-        for name in table.columns
-    )
-    lines.append(f"<thead><tr>{''.join(heads)}</tr></thead>")
-    lines.append("<tbody>")
-    for name, *cells in table.rows:
-        row = "".join(map(_html_cell, cells))
-        lines.append(f'<tr><th scope="row">{html.escape(str(name))}</th>{row}</tr>')
-    lines += ["</tbody>", "</table>", "</div>"]
-    return "\n".join(lines) + "\n"
-
-
-def _html_cell(cell) -> str:
-    if isinstance(cell, Entry):
-        value, interval = aligned(cell)
-        tail = f" <small>{interval}</small>" if interval else ""
-        return f'<td class="number">{html.escape(value)}{tail}</td>'
-    return f"<td>{html.escape(_text(cell))}</td>"
-
-
-def to_text(table: Table) -> str:
-    """The same in plain letters: text to the left, numbers to the right."""
-    rows = [[_plain(cell) for cell in row] for row in table.rows]
-    widths = [max(map(len, column)) for column in zip(table.columns, *rows, strict=True)]
-    right = [
-        bool(table.rows) and all(cell is None or isinstance(cell, Entry) for cell in column)
-        for column in zip(*table.rows, strict=True)
-    ] or [False] * len(widths)
-    lines = [
-        "  ".join(
-            text.rjust(width) if numeric else text.ljust(width)
-            for text, width, numeric in zip(row, widths, right, strict=True)
-        ).rstrip()
-        for row in (table.columns, *rows)
-    ]
-    return "\n".join([table.title, *lines])
-
-
-def _plain(cell) -> str:
-    return " ".join(filter(None, aligned(cell))) if isinstance(cell, Entry) else _text(cell)
 
 
 def _text(cell) -> str:
