@@ -17,6 +17,7 @@ from pathlib import Path
 
 from . import results
 from .errors import InputError
+from .records import read_manifest
 from .tabulate import Table, to_html, to_text
 
 PROFILES = ("quick", "full", "paper")
@@ -140,6 +141,9 @@ def made(cell: results.Cell, limit: int | None = None, device: str = "auto"):
 
     n = cell.n if limit is None else min(limit, cell.n)
     folder = out_folder("quick") / cell.name
+    before = read_manifest(folder)
+    if before is not None:  # a study grows, it does not shrink
+        n = max(n, before["data"]["sentences"])
     return study(cell.model, cell.data, folder, cell.pairs, n, device=device)
 
 

@@ -37,7 +37,8 @@ def describe(
     n: int | None,
 ) -> dict:
     """The manifest of a study that is about to begin."""
-    model, data_name = _model_name(model), data_name or _without_path(corpus.spec)
+    model, spec = _model_name(model), _without_path(corpus.spec)
+    data_name = data_name or spec
     vocabulary = None if measures.as_published else text_vocabulary(mlm)
     return {
         "format": FORMAT,
@@ -61,7 +62,7 @@ def describe(
         "as_published": measures.as_published,
         "vocabulary": mlm.vocab_size if vocabulary is None else len(vocabulary),
         "dtype": str(next(mlm.model.parameters()).dtype).removeprefix("torch."),
-        "command": _command(model, data_name, folder, pairs, n, seed, measures),
+        "command": _command(model, spec, data_name, folder, pairs, n, seed, measures),
         "environments": [_environment(mlm, engine, device)],
     }
 
@@ -128,12 +129,13 @@ def _source(corpus, data_name: str) -> str:
     return corpus.source
 
 
-def _command(model, data, folder: Path, pairs, n, seed, measures: Measures) -> str:
+def _command(model, data, name, folder: Path, pairs, n, seed, measures: Measures) -> str:
     try:
         folder = folder.resolve().relative_to(Path.cwd())
     except ValueError:
         folder = folder.name
     words = ["mlmjoint", "study", "--model", model, "--data", data, "--pairs", pairs]
+    words += [] if name == data else ["--data-name", name]
     words += [] if n is None else ["--n", str(n)]
     words += ["--seed", str(seed)]
     words += [] if measures.methods == METHODS else ["--methods", *measures.methods]

@@ -229,6 +229,9 @@ def test_a_chapter_makes_quick_studies_and_reads_stored_ones(toy_cells, tmp_path
     assert {cell: len(study.records) for cell, study in quick.items()} == dict.fromkeys(
         toy_cells, 1
     )
+    (more,) = {len(s.records) for s in chapters.Chapter("06", "quick").studies("toy").values()}
+    (less,) = {len(s.records) for s in chapters.Chapter("06", "quick").studies("toy", 1).values()}
+    assert (more, less) == (2, 2)
     monkeypatch.setattr(results, "PACKAGED", tmp_path / "packaged")
     with pytest.raises(InputError, match=r"no study of 'toy' is stored in results/full"):
         chapters.Chapter("06", "full").studies("toy")
@@ -238,7 +241,7 @@ def test_a_chapter_makes_quick_studies_and_reads_stored_ones(toy_cells, tmp_path
     for profile in ("full", "paper"):
         found = chapters.Chapter("06", profile).studies("toy")
         assert [cell.name for cell in found] == [cell.name for cell in toy_cells]
-        assert [len(study.records) for study in found.values()] == [1, 1]
+        assert [len(study.records) for study in found.values()] == [2, 2]
 
 
 def test_unknown_chapter_is_named(tiny, capsys):

@@ -116,6 +116,12 @@ class TestRecords:
         assert environment["versions"]["torch"] == torch.__version__
         assert manifest["command"].startswith("mlmjoint study --model tiny --data text:sentences")
 
+    def test_manifest_calls_the_data_by_the_name_given(self, mlm, text, tmp_path):
+        options = {"data_name": "poems", "source": "a book", "extras": False, "methods": ["mlm"]}
+        manifest = study(mlm, f"text:{text}", tmp_path / "out", n=1, **options).manifest
+        assert (manifest["data"]["name"], manifest["data"]["source"]) == ("poems", "a book")
+        assert "--data text:sentences.txt --pairs random --data-name poems" in manifest["command"]
+
     def test_variants_are_the_joints_they_name(self, mlm, whole):
         record = whole.records[2]
         pair = mlm.pair(SENTENCES[2], record["positions"])
