@@ -1,7 +1,7 @@
-"""The ten constructions: from two conditional tables to one joint distribution.
+"""A joint distribution over two tokens, derived from two conditional tables and asked questions.
 
-Each construction is a function of the tables that returns :class:`~mlmjoint.cells.Cells`, a formula
-for one cell; :class:`Joint` normalises it and answers questions. Nothing here holds a V×V table.
+A construction (:mod:`mlmjoint.constructions`) gives a formula for one cell; :class:`Joint`
+normalises it and evaluates it where asked, in row blocks: nothing here holds a V×V table.
 As everywhere, ``log_a[i, j]`` is log p(a=i | b=j) and ``log_b[i, j]`` is log p(b=j | a=i).
 """
 
@@ -15,8 +15,8 @@ import torch
 
 from . import arnold_gokhale, streams
 from .cells import Cells, row_blocks
+from .constructions import CONSTRUCTIONS, ag_cells
 from .errors import InputError
-from .stationary import stationary
 from .tables import Tables, tables_from_arrays
 
 METHODS = (
@@ -193,127 +193,10 @@ def check_count(name: str, n: int) -> None:
         raise InputError(f"{name}({n}): ask for a whole number, at least one")
 
 
-def mlm_cells(tables: Tables) -> Cells:
-    """p(a=i)·p(b=j), both masked: independent by construction (eq-mlm). One forward pass."""
-    log_p_a, log_p_b = _need(tables, "mlm", "log_p_a", "log_p_b")
-    return Cells("product", log_p_a, log_p_b, 0.0, 0.0)
-
-
-def mrf_cells(tables: Tables) -> Cells:
-    """∝ p(a=i|b=j)·p(b=j|a=i) (eq-mrf): a Markov random field with one pairwise potential."""
-    zeros = _zeros(tables)
-    return Cells("product", *zeros)
-
-
-def mrf_logits_cells(tables: Tables) -> Cells:
-    """∝ exp(logit_a + logit_b) (eq-mrf-l): the MRF on raw scores, normalisers left in."""
-    log_z_a, log_z_b = _need(tables, "mrf-l", "log_z_a", "log_z_b")
-    # A constant does not change the joint; without it the scores stay near the log-probabilities.
-    return Cells("product", log_z_b - log_z_b.max(), log_z_a - log_z_a.max())
-
-
-def hcb_cells(tables: Tables, pivot: int | None = None, direction: str = "ab") -> Cells:
-    """∝ p(a=i|b=j) / p(a=i*|b=j) · p(b=j|a=i*) with a pivot i* at A (eq-hcb; Besag 1974).
-
-    ``pivot``: a row (direction "ab") or a column (direction "ba", the roles of A and B swapped). By
-    default the argmax with both masked or, where that is unknown, of the mean conditional.
-    """
-    if direction not in ("ab", "ba"):
-        raise InputError(
-            f"direction is {direction!r}; choose 'ab' (pivot at A) or 'ba' (pivot at B)"
-        )
-    axis = 0 if direction == "ab" else 1
-    table, other = (tables.log_a, tables.log_b)[:: 1 if axis == 0 else -1]
-    if pivot is None:
-        marginal = (tables.log_p_a, tables.log_p_b)[axis]
-        if marginal is None:
-            marginal = sum_of_exp(table, 1 - axis)
-        pivot = int(marginal.argmax())
-    if pivot != int(pivot) or not 0 <= pivot < tables.shape[axis]:
-        raise InputError(f"pivot {pivot} lies outside 0..{tables.shape[axis] - 1}")
-    weight = other.select(axis, pivot).double() - table.select(axis, pivot).double()
-    if not bool(torch.isfinite(weight).all()):
-        raise InputError(
-            f"pivot {pivot} has probability zero in some context; choose another pivot="
-        )
-    row, col = _zeros(tables)
-    if axis == 0:
-        return Cells("product", row, weight - weight.max(), 1.0, 0.0)
-    return Cells("product", weight - weight.max(), col, 0.0, 1.0)
-
-
-def ag_cells(tables: Tables, solution: arnold_gokhale.Solution) -> Cells:
-    """Q_ij / (α_i + β_j), Q = p(a|b) + p(b|a), at the solved strengths (eq-ag)."""
-    device = tables.log_a.device
-    strengths = (torch.from_numpy(v).to(device) for v in (solution.log_alpha, solution.log_beta))
-    return Cells("ag", *strengths)
-
-
-def chain_ab_cells(tables: Tables) -> Cells:
-    """p(a=i)·p(b=j|a=i) (eq-chain-ab): left first, then right given left."""
-    (log_p_a,) = _need(tables, "chain-ab", "log_p_a")
-    return Cells("product", log_p_a, _zeros(tables)[1], 0.0, 1.0)
-
-
-def chain_ba_cells(tables: Tables) -> Cells:
-    """p(b=j)·p(a=i|b=j) (eq-chain-ba): right first, then left given right."""
-    (log_p_b,) = _need(tables, "chain-ba", "log_p_b")
-    return Cells("product", _zeros(tables)[0], log_p_b, 1.0, 0.0)
-
-
-def chain_mean_cells(tables: Tables) -> Cells:
-    """½ chain-ab + ½ chain-ba (eq-chain-mean)."""
-    log_p_a, log_p_b = _need(tables, "chain-mean", "log_p_a", "log_p_b")
-    return Cells("mixture", log_p_a - math.log(2), log_p_b - math.log(2))
-
-
-def chain_geo_cells(tables: Tables) -> Cells:
-    """∝ sqrt(chain-ab · chain-ba) (eq-chain-geo)."""
-    log_p_a, log_p_b = _need(tables, "chain-geo", "log_p_a", "log_p_b")
-    return Cells("product", 0.5 * log_p_a, 0.5 * log_p_b, 0.5, 0.5)
-
-
-def gibbs_cells(tables: Tables) -> Cells:
-    """½[p(a=i|b=j)·m_B(j) + p(b=j|a=i)·m_A(i)] (eq-gibbs): random-scan Gibbs at stationarity."""
-    log_m_a, log_m_b = stationary(tables)
-    return Cells("mixture", log_m_a - math.log(2), log_m_b - math.log(2))
-
-
-CONSTRUCTIONS = {
-    "mlm": mlm_cells,
-    "mrf": mrf_cells,
-    "mrf-l": mrf_logits_cells,
-    "hcb": hcb_cells,
-    "chain-ab": chain_ab_cells,
-    "chain-ba": chain_ba_cells,
-    "chain-mean": chain_mean_cells,
-    "chain-geo": chain_geo_cells,
-    "gibbs": gibbs_cells,
-}
-
-
-def sum_of_exp(table: torch.Tensor, dim: int) -> torch.Tensor:
-    """Σ e^table along an axis in float64, row block by row block."""
-    parts = [table[block].double().exp().sum(dim) for block in row_blocks(table.shape)]
-    return torch.cat(parts) if dim == 1 else sum(parts)
-
-
 def _normalise(logs: torch.Tensor) -> torch.Tensor:
     """Log-probabilities from logs; nothing to divide by where all are -inf."""
     total = torch.logsumexp(logs, 0)
     return logs - total if bool(torch.isfinite(total)) else logs
-
-
-def _need(tables: Tables, method: str, *names: str) -> list[torch.Tensor]:
-    missing = [name for name in names if getattr(tables, name) is None]
-    if missing:
-        raise InputError(f"{method} needs {' and '.join(missing)}; pass {missing[0]}=")
-    return [getattr(tables, name).double() for name in names]
-
-
-def _zeros(tables: Tables) -> tuple[torch.Tensor, torch.Tensor]:
-    device = tables.log_a.device
-    return tuple(torch.zeros(size, dtype=torch.float64, device=device) for size in tables.shape)
 
 
 def _draw(log_p: torch.Tensor, n: int, generator) -> torch.Tensor:

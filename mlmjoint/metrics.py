@@ -23,8 +23,9 @@ import torch
 from . import streams
 from .arnold_gokhale import solve
 from .cells import row_blocks
+from .constructions import CONSTRUCTIONS, ag_cells
 from .errors import InputError
-from .joints import CONSTRUCTIONS, ArnoldGokhale, Joint, ag_cells, check_method, check_options
+from .joints import ArnoldGokhale, Joint, check_method, check_options
 from .tables import NORMALISATION_TOLERANCE, Tables
 
 PAPER = ("mlm", "mrf", "mrf-l", "hcb", "ag")

@@ -9,7 +9,8 @@ import torch
 from . import streams
 from .arnold_gokhale import solve
 from .cells import Cells
-from .joints import Joint, ag_cells, hcb_cells
+from .constructions import ag_cells, hcb_cells
+from .joints import Joint
 from .metrics import at_gold
 from .tables import Tables
 

@@ -3,15 +3,19 @@
 import doctest
 import importlib
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from twins import ALL, dense_joints, double, random_joint, random_tables, tables_of
 
+from mlmjoint import constructions
 from mlmjoint.errors import InputError
 from mlmjoint.tables import Tables
 
+ROOT = Path(__file__).resolve().parents[1]
 joints = importlib.import_module("mlmjoint.joints")
 joint, joint_from_tables = joints.joint, joints.joint_from_tables
 
@@ -377,3 +381,22 @@ def test_repr_and_doctests():
     assert repr(joint(random_tables(3, 4), "mrf")) == "Joint('mrf', 3 x 4)"
     failed, tried = doctest.testmod(joints)
     assert tried >= 4 and failed == 0
+
+
+def test_every_construction_states_problem_shapes_example_and_equation():
+    """The examples of a construction go on from the tables in the module's docstring."""
+    first, *others = sorted(
+        doctest.DocTestFinder().find(constructions), key=lambda t: t.name.count(".")
+    )
+    runner = doctest.DocTestRunner()
+    runner.run(first, clear_globs=False)
+    documented = {test.name.rpartition(".")[2]: test for test in others if test.examples}
+    labels = (ROOT / "book" / "notation.md").read_text(encoding="utf-8")
+    for function in (*constructions.CONSTRUCTIONS.values(), constructions.ag_cells):
+        test = documented[function.__name__]
+        test.globs = dict(first.globs)
+        assert runner.run(test).failed == 0 and test.examples
+        for part in (".. math::", "Parameters", "Examples"):
+            assert part in function.__doc__
+        (label,) = re.findall(r"\(book: (eq-[a-z-]+)\)", function.__doc__)
+        assert f":label: {label}\n" in labels
