@@ -102,9 +102,12 @@ class Chapter:
         path.write_text(text, encoding="utf-8")
         return value
 
-    def studies(self, group: str, limit: int | None = None, device: str = "auto") -> dict:
+    def studies(
+        self, group: str, limit: int | None = None, device: str = "auto", needed: bool = True
+    ) -> dict:
         """The studies of a group by their cells, as far as they are stored.
 
+        Where none is, those that are ``needed`` are an error and others an empty dict.
         Those of the quick profile are made where they are not there yet: in a clone by
         `mlmjoint reproduce` beforehand, elsewhere here and now, of ``limit`` sentences at most.
         """
@@ -117,7 +120,7 @@ class Chapter:
                 found[cell] = made(cell, limit, device)
             elif cell.name in results.stored(profile):
                 found[cell] = results.read(profile, cell.name)
-        if not found:
+        if needed and not found:
             raise InputError(
                 f"no study of {group!r} is stored in results/{profile}; choose profile 'quick'"
             )

@@ -1,0 +1,67 @@
+"""Pictures of studies: means with their intervals, drawn from stored numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from .figures import LABELS, house_style
+from .plots import SERIES
+from .stats import Interval
+
+Rows = Mapping[str, Interval]
+
+
+def draw_intervals(
+    panels: Mapping[str, Mapping[str, Rows]],
+    x: str | Sequence[str],
+    reference: float | None = None,
+    log_x: bool = False,
+    across: int = 1,
+):
+    """Points with their intervals, one line per name: {panel: {series: {name: interval}}}.
+
+    Names stand from top to bottom in the order of the first series; series are told apart by
+    colour and mark, and lie a little above and below each other. ``reference`` is a vertical line,
+    zero for a difference. ``x`` labels all panels, or each its own.
+    """
+    from matplotlib.figure import Figure
+
+    first = next(iter(panels.values()))
+    names = list(next(iter(first.values())))
+    labels = [x] * len(panels) if isinstance(x, str) else list(x)
+    down = -(-len(panels) // across)
+    with house_style():
+        height = 0.9 + 0.24 * len(names)
+        figure = Figure(figsize=(6.6, height * down + 0.3), layout="constrained")
+        axes = list(figure.subplots(down, across, squeeze=False, sharey=True).flat)
+        for axis, (title, series), label in zip(axes, panels.items(), labels, strict=False):
+            _draw_rows(axis, names, series)
+            if reference is not None:
+                axis.axvline(reference, color="#6B6B6B", linewidth=0.8, linestyle="--", zorder=0)
+            axis.set_xscale("log" if log_x else "linear")
+            axis.set_xlabel(label)
+            axis.set_title(title)
+            axis.grid(axis="x", alpha=0.25)
+        for axis in axes[len(panels) :]:
+            axis.set_visible(False)
+        handles, shown = figure.axes[0].get_legend_handles_labels()
+        if len(shown) > 1:
+            figure.legend(handles, shown, loc="outside upper center", ncols=len(shown))
+    return figure
+
+
+def _draw_rows(axis, names: Sequence[str], series: Mapping[str, Rows]) -> None:
+    room = 0.5 / max(1, len(series))  # so that no series reaches into the next name's line
+    for k, (name, rows) in enumerate(series.items()):
+        colour, _, mark = SERIES[k % len(SERIES)]
+        held = [(place, rows[key]) for place, key in enumerate(names) if key in rows]
+        shift = (k - (len(series) - 1) / 2) * room
+        places = [place + shift for place, _ in held]
+        middle = [found.value for _, found in held]
+        axis.hlines(
+            places, [f.low for _, f in held], [f.high for _, f in held], color=colour, linewidth=1.6
+        )
+        axis.plot(middle, places, linestyle="none", color=colour, marker=mark, label=name, ms=5)
+    axis.set_yticks(range(len(names)), [LABELS.get(name, name) for name in names])
+    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.tick_params(axis="y", length=0)

@@ -1,0 +1,116 @@
+"""What the truth about a toy pair is like: what two words tell of each other, and its blocks.
+
+Call a token at A and a token at B linked if the pair can occur. The links cut the true joint into
+**blocks**, whose tokens never meet those of another block. Conditionals say nothing about how much
+probability a block has: with several blocks they do not determine the joint.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from .corpora import corpus
+from .errors import InputError
+from .records import Study
+from .toyworld import ToyWorld
+
+KINDS = ("independent", "one block", "several blocks")
+NOTHING = 1e-9  # nats of information that are rounding
+
+
+class Known:
+    """A joint that is given as its table of logs (V, V), for pictures beside the constructions."""
+
+    def __init__(self, log_table: torch.Tensor):
+        self.log_table = log_table
+
+    def log_prob(self, i, j) -> torch.Tensor:
+        return self.log_table[torch.as_tensor(i), torch.as_tensor(j)]
+
+    def log_marginals(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.log_table.logsumexp(1), self.log_table.logsumexp(0)
+
+
+class Structure(NamedTuple):
+    """How the two open words of a toy sentence depend on each other in truth."""
+
+    information: float  # mutual information, nats
+    blocks: int
+
+    @property
+    def kind(self) -> str:
+        if self.blocks > 1:
+            return KINDS[2]
+        return KINDS[0] if self.information < NOTHING else KINDS[1]
+
+
+def structure(log_joint: torch.Tensor) -> Structure:
+    """Mutual information and number of blocks of a true joint.
+
+    >>> half = torch.tensor([[0.5, 0.0], [0.0, 0.5]]).log()
+    >>> structure(half).blocks, round(structure(half).information, 4)
+    (2, 0.6931)
+    """
+    return Structure(mutual_information(log_joint), int(block_labels(log_joint).max()) + 1)
+
+
+def mutual_information(log_joint: torch.Tensor) -> float:
+    """KL(joint ‖ product of its marginals) in nats; zero if the two words are independent."""
+    p = log_joint.exp()
+    gap = log_joint - log_joint.logsumexp(1, keepdim=True) - log_joint.logsumexp(0, keepdim=True)
+    return max(0.0, float(torch.where(p > 0, p * gap, 0.0).sum()))
+
+
+def block_labels(log_joint: torch.Tensor) -> np.ndarray:
+    """The block of every pair, counted from 0, (V, V); -1 where the pair cannot occur."""
+    possible = np.isfinite(log_joint.numpy())
+    rows, cols = np.nonzero(possible)
+    size = len(possible) + possible.shape[1]
+    # Tokens at A are the first nodes, tokens at B the others; an impossible token is alone.
+    links = sparse.coo_array((np.ones(len(rows)), (rows, len(possible) + cols)), (size, size))
+    label = connected_components(links, directed=False)[1][rows]
+    found = np.full(possible.shape, -1)
+    found[rows, cols] = np.unique(label, return_inverse=True)[1]
+    return found
+
+
+def block_weights(log_joint: torch.Tensor, labels: np.ndarray) -> np.ndarray:
+    """What a joint gives to each block, (blocks,); less than one in all if it leaks."""
+    inside = labels >= 0
+    return np.bincount(labels[inside], log_joint.double().exp().numpy()[inside])
+
+
+def error_parts(truth: torch.Tensor, log_joint: torch.Tensor) -> tuple[float, float]:
+    """KL(truth ‖ joint) as the error about one word alone and about the other given it.
+
+    Both in nats, each the mean over the two orders (A first, B first); they add up to the whole.
+    """
+    truth, log_joint = truth.double(), log_joint.double()
+    parts = np.zeros(2)
+    for t, q in ((truth, log_joint), (truth.t(), log_joint.t())):
+        alone = _kl(t.logsumexp(1), q.logsumexp(1))
+        parts += 0.5 * np.array([alone, _kl(t, q) - alone])
+    return float(parts[0]), float(parts[1])
+
+
+def structures(study: Study) -> list[Structure]:
+    """The structure of every pair of a stored toy study: its sentences are drawn again."""
+    if study.manifest["data"]["name"] != "toy":
+        raise InputError(f"{study.folder} is no study of toy sentences; its truth is not known")
+    world = ToyWorld()
+    sentences = corpus("toy", study.manifest["data"]["sentences"], study.manifest["seed"])
+    text = {sentence.id: sentence.text for sentence in sentences}
+    return [
+        structure(world.true_joint(text[record["sentence"]], *record["positions"]))
+        for record in study.records
+    ]
+
+
+def _kl(log_p: torch.Tensor, log_q: torch.Tensor) -> float:
+    p = log_p.exp()
+    return float(torch.where(p > 0, p * (log_p - log_q), 0.0).sum())

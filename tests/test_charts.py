@@ -1,0 +1,45 @@
+"""Pictures of studies show the numbers they are given."""
+
+import pytest
+
+from mlmjoint.charts import draw_intervals
+from mlmjoint.stats import Interval
+
+ROWS = {"mlm": Interval(1.0, 0.5, 1.5), "ag": Interval(-0.2, -0.4, 0.1)}
+
+
+def test_points_and_intervals_lie_where_the_numbers_are():
+    figure = draw_intervals({"": {"random": ROWS}}, "nats", reference=0.0)
+    (axis,) = figure.axes
+    (points,) = [line for line in axis.get_lines() if line.get_marker() == "o"]
+    assert list(points.get_xdata()) == [1.0, -0.2]
+    ends = [segment[:, 0].tolist() for segment in axis.collections[0].get_segments()]
+    assert ends == [[0.5, 1.5], [-0.4, 0.1]]
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["MLM", "AG"]
+    assert figure.legends == []
+
+
+def test_the_first_name_is_on_top_and_series_are_told_apart():
+    figure = draw_intervals({"": {"random": ROWS, "contiguous": ROWS}}, "nats")
+    (axis,) = figure.axes
+    low, high = axis.get_ylim()
+    assert low > high
+    marks = {line.get_marker() for line in axis.get_lines()}
+    colours = {line.get_color() for line in axis.get_lines()}
+    assert len(marks) == len(colours) == 2
+    places = [set(line.get_ydata()) for line in axis.get_lines()]
+    assert not places[0] & places[1]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["random", "contiguous"]
+
+
+@pytest.mark.parametrize("across", [1, 2])
+def test_panels_share_names_and_leave_no_empty_axes(across):
+    panels = {name: {"random": ROWS} for name in "xyz"}
+    panels["z"] = {"random": {"ag": ROWS["ag"]}}
+    figure = draw_intervals(panels, ["a", "b", "c"], across=across)
+    shown = [axis for axis in figure.axes if axis.get_visible()]
+    assert [axis.get_title() for axis in shown] == list("xyz")
+    assert [axis.get_xlabel() for axis in shown] == list("abc")
+    # A name that a panel lacks stays an empty line: rows line up.
+    assert [len(axis.get_lines()[0].get_xdata()) for axis in shown] == [2, 2, 1]
