@@ -8,13 +8,13 @@ JOBS ?= 2
 PROFILE ?= quick
 
 BIN := $(VENV)/bin
+PY := $(abspath $(BIN)/python)
 STAMP := $(VENV)/.installed
-NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book reproduce check html test lint bench bench-report paper picture clean
+.PHONY: help setup book reproduce check pages html pdf test lint bench bench-report paper picture clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -43,14 +43,28 @@ reproduce: $(STAMP) ## run the notebooks; PROFILE=full renews what the book show
 check: $(STAMP) ## compare the numbers of the last run with the committed ones
 	$(BIN)/mlmjoint check --profile $(PROFILE)
 
-html: $(STAMP)
+pages: $(STAMP) ## write the pages that are made by code: models, results, commands, status
+	$(BIN)/python -m mlmjoint.pages
+
+html: $(STAMP) pages
 	@# an interrupted build leaves pages without a search index, which would stop every later one
 	test -e _build/html/searchindex.js || rm -rf _build
 	$(BIN)/jupyter-book build . -W -n --keep-going --quiet
 
 test: lint ## lint, then all tests (notebooks and the built book among them)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
-	$(if $(NOTEBOOKS),MLMJOINT_OUT=$(CURDIR)/_build/nbval $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --nbval --nbval-sanitize-with tests/nbval_sanitize.cfg $(NOTEBOOKS))
+	$(MAKE) nbval
+
+# What Colab does: an empty folder, nothing but the built wheel; and the committed outputs must come out again.
+nbval: $(STAMP) ## run every notebook against the built wheel and compare what it prints
+	rm -rf build _build/nbval && mkdir -p _build/nbval/notebooks
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir _build/nbval .
+	$(BIN)/python -m pip install --quiet --no-deps --target _build/nbval/site _build/nbval/*.whl
+	cp notebooks/*.ipynb _build/nbval/notebooks
+	cd _build/nbval/notebooks && export PYTHONPATH=$(CURDIR)/_build/nbval/site MLMJOINT_OUT=$(CURDIR)/_build/nbval/out OMP_NUM_THREADS=1 && \
+	    $(PY) -c "import mlmjoint; assert mlmjoint.__file__.startswith('$(CURDIR)/_build/nbval/site'), mlmjoint.__file__" && \
+	    $(PY) -m pytest -n $(JOBS) --dist loadfile -p no:cacheprovider --rootdir . \
+	        --nbval --nbval-sanitize-with $(CURDIR)/tests/nbval_sanitize.cfg .
 
 lint: $(STAMP) ## ruff: rules and formatting
 	$(BIN)/ruff check .

@@ -2,10 +2,8 @@
 
 import ast
 import json
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import jupytext
@@ -324,39 +322,3 @@ def test_chapter_refuses_what_cannot_be_compared(tmp_path, monkeypatch):
     chapter.record("x", 1.0, tol=0.1)
     with pytest.raises(InputError, match="recorded twice"):
         chapter.record("x", 2.0, tol=0.1)
-
-
-# What Colab does: an empty folder, and nothing but the built wheel
-
-
-@pytest.mark.slow
-def test_notebook_runs_from_an_empty_folder_against_the_wheel(tmp_path):
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    wheels, site = tmp_path / "wheels", tmp_path / "site"
-    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels), "."]
-    subprocess.run(build, cwd=ROOT, check=True)
-    (wheel,) = wheels.glob("mlmjoint-*.whl")
-    subprocess.run([*pip, "install", "--no-deps", "--target", str(site), str(wheel)], check=True)
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    script = (
-        "import sys, pathlib, mlmjoint\n"
-        "from mlmjoint import reproduce\n"
-        "source = pathlib.Path(sys.argv[1])\n"
-        "assert pathlib.Path(mlmjoint.__file__).is_relative_to(sys.argv[2]), mlmjoint.__file__\n"
-        "print(reproduce.reproduce(source, 'quick'))\n"
-    )
-    copy = tmp_path / SOURCES[0].name
-    copy.write_text(SOURCES[0].read_text(encoding="utf-8"), encoding="utf-8")
-    env = {**os.environ, "PYTHONPATH": str(site), "MLMJOINT_RESULTS": str(tmp_path / "results")}
-    env.pop("MLMJOINT_OUT", None)
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(copy), str(site)],
-        cwd=empty,
-        env=env,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert list(empty.iterdir()) == []
-    assert (tmp_path / "results" / "quick" / "chapters" / "01.json").is_file()
