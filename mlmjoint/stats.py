@@ -66,11 +66,11 @@ def bootstrap(
 
 def resampled_means(x: np.ndarray, seed: int, resamples: int) -> np.ndarray:
     """Means of ``resamples`` samples of len(x) with replacement."""
-    blocks = _blocks(_draw_counts, len(x), seed, resamples)
+    blocks = _blocks(draw_counts, len(x), seed, resamples)
     return np.concatenate([counts @ x for counts in blocks]) / len(x)
 
 
-def _draw_counts(rng, rows: int, n: int) -> np.ndarray:
+def draw_counts(rng, rows: int, n: int) -> np.ndarray:
     """How often each example occurs in each resample, (rows, n)."""
     drawn = rng.integers(0, n, (rows, n)) + n * np.arange(rows)[:, None]
     return np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(float)

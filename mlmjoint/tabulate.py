@@ -24,13 +24,18 @@ _LATEX |= {"≤": r"$\le$", "→": r"$\to$"}
 
 @dataclass(frozen=True)
 class Entry:
-    """A number, with its interval where it has one; ``kind`` "p" is a p-value."""
+    """A number, with its interval where it has one.
+
+    ``kind`` "p" is a p-value; "difference" is signed, to the decimals its interval is worth, and
+    followed by its ``mark``, say a star for a significant one.
+    """
 
     value: float
     low: float = math.nan
     high: float = math.nan
     n: int | None = None
     kind: str = "number"
+    mark: str = ""
 
     def __str__(self) -> str:
         return " ".join(self.parts())
@@ -41,6 +46,14 @@ class Entry:
             if math.isnan(self.value):
                 return ["–"]
             return ["< 0.001" if self.value < 0.001 else f"{self.value:.3f}"]
+        if self.kind == "difference" and 0 < self.high - self.low < math.inf:
+            decimals = max(0, min(6, 1 - math.floor(math.log10((self.high - self.low) / 2))))
+            value, low, high = (
+                # Adding zero takes the sign off a zero.
+                f"{round(x, decimals) + 0.0:+.{decimals}f}".replace("-", "−")
+                for x in (self.value, self.low, self.high)
+            )
+            return [value + self.mark, f"[{low}, {high}]"]
         text = [number(self.value, digits)]
         if not math.isnan(self.low):
             text.append(f"[{number(self.low, digits)}, {number(self.high, digits)}]")

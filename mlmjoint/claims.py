@@ -1,0 +1,279 @@
+"""The paper's claims, each put to a stored study: a verdict by a stated rule, and a sentence.
+
+A claim is one or several paired tests over examples, turned so that a positive number speaks for
+it. It is
+
+* **confirmed** if every test has a positive mean and Holm's p below 0.05,
+* **denied** if a test has a negative mean and Holm's p below 0.05,
+* **not decided at this n** otherwise.
+
+Holm's correction is over the tests of one claim in one study. Intervals are 95 % each, uncorrected.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import results, stats
+from .association import slope
+from .errors import InputError
+from .figures import LABELS
+from .records import Study
+from .report import HEADINGS
+from .stats import Comparison
+from .tabulate import Entry, Table
+
+LEVEL = 0.05
+CONFIRMED, DENIED, OPEN = "confirmed", "denied", "not decided at this n"
+PAPER = ("mlm", "mrf", "mrf-l", "hcb", "ag")
+BESIDE = ("chain-ab", "chain-ba", "chain-mean", "chain-geo", "gibbs")
+CORPORA = {"snli-dev": "SNLI dev", "snli": "SNLI", "xsum": "XSUM"}
+NAMES = {**LABELS, "unary": "MLM's own"}
+NATS = {"u_nll": "U-NLL", "p_nll": "P-NLL", "a_kl": "A-KL", "g_kl": "G-KL", "kl_true": "KL"}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement about one study, what was found, and the numbers it was found from."""
+
+    text: str
+    study: str
+    n: int
+    verdict: str
+    tests: tuple[Comparison, ...]
+    reason: str
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.study} (n = {self.n}). {self.text}: {self.verdict}. {self.reason}"
+
+    @property
+    def decisive(self) -> Comparison:
+        """The test that speaks least for the claim: its lowest mean, of those not passed if any."""
+        failed = [t for t in self.tests if not _passed(t)] or self.tests
+        return min(failed, key=lambda t: t.difference.value)
+
+
+def label(name: str) -> str:
+    """How tables, sentences and figures of the later chapters name a construction."""
+    return NAMES.get(name, name)
+
+
+def title(study: Study) -> str:
+    """How pages name a study: "en-small, SNLI dev, random"; an unknown one by its folder."""
+    for groups in results.GROUPS.values():
+        for cells in groups.values():
+            for cell in cells:
+                if cell.name == study.name:
+                    corpus = CORPORA.get(cell.data, cell.data)
+                    parts = [cell.model] if corpus == cell.model else [cell.model, corpus]
+                    return ", ".join([*parts, cell.pairs])
+    return study.name
+
+
+def finished(studies: Iterable[Study]) -> list[Study]:
+    """Those with enough pairs for a test, in their order."""
+    held = [study for study in studies if len(study.records) > 1]
+    if not held:
+        raise InputError("no study has two finished pairs yet; run one with `mlmjoint study`")
+    return held
+
+
+def column(study: Study, name: str, metric: str) -> np.ndarray:
+    """One metric of a construction over the examples, (n,); refused where it was not measured."""
+    values = study.values(name, metric)
+    if not values or any(value is None for value in values):
+        raise InputError(f"{study.folder} has no {metric} of {name!r}; choose another study")
+    return np.asarray(values, dtype=float)
+
+
+def compare(study: Study, metric: str, pairs: Sequence[tuple[str, str]], seed=0):
+    """A paired test of each (first, second) on the same examples, Holm's correction over all."""
+    found = []
+    for first, second in pairs:
+        with np.errstate(invalid="ignore"):
+            d = column(study, first, metric) - column(study, second, metric)
+        found.append((stats.bootstrap(d, seed=seed), stats.sign_flip(d, seed)))
+    corrected = stats.holm([p for _, p in found])
+    return tuple(
+        Comparison(*pair, interval, p, p_holm)
+        for pair, (interval, p), p_holm in zip(pairs, found, corrected, strict=True)
+    )
+
+
+def decide(tests: Sequence[Comparison]) -> str:
+    """The rule at the head of this module."""
+    if any(t.p_holm < LEVEL and t.difference.value < 0 for t in tests):
+        return DENIED
+    return CONFIRMED if tests and all(map(_passed, tests)) else OPEN
+
+
+def _passed(test: Comparison) -> bool:
+    return test.p_holm < LEVEL and test.difference.value > 0
+
+
+def best(study: Study, metric: str = "p_nll", method: str = "ag", rivals=PAPER, seed=0) -> Claim:
+    """Is a construction the best of the paper's five in a metric?
+
+    Best is: a lower mean than each other, and each difference significant. It is denied as soon as
+    one of the others is significantly lower.
+    """
+    rivals = [name for name in rivals if name != method and name in study.methods]
+    tests = compare(study, metric, [(name, method) for name in rivals], seed)
+    verdict = decide(tests)
+    nearest = min(tests, key=lambda t: t.difference.value)
+    short, own = HEADINGS[metric], label(method)
+    if verdict == DENIED:
+        better = [t for t in tests if t.p_holm < LEVEL and t.difference.value < 0]
+        names = _list(label(t.first) for t in better)
+        reason = f"{names} {'is' if len(better) == 1 else 'are'} significantly lower. "
+    elif verdict == CONFIRMED:
+        reason = f"It is significantly lower than each of the other {len(tests)}. "
+    else:
+        lowest = own if nearest.difference.value >= 0 else label(nearest.first)
+        names = _list(label(t.first) for t in tests if not _passed(t))
+        reason = f"{lowest} has the lowest mean, but {own} is not told apart from {names}. "
+    reason += f"{label(nearest.first)} − {own}: {_numbers(nearest, metric, len(tests))}."
+    text = f"{own} is best of the paper's constructions in {short}"
+    return Claim(text, title(study), len(study.records), verdict, tests, reason)
+
+
+def beats_own(study: Study, method: str = "ag", seed: int = 0) -> Claim:
+    """Do a joint's conditionals predict gold tokens better than the MLM's own do?"""
+    tests = compare(study, "u_nll", [("unary", method)], seed)
+    d = column(study, "unary", "u_nll") - column(study, method, "u_nll")
+    reason = (
+        f"MLM's own − {label(method)}: {_numbers(tests[0], 'u_nll', 1)}; "
+        f"{label(method)} is lower in {np.mean(d > 0):.0%} of the pairs."
+    )
+    text = f"{label(method)}'s conditionals beat the MLM's own in U-PPL"
+    return Claim(text, title(study), len(study.records), decide(tests), tests, reason)
+
+
+def worse_than_mlm(study: Study, method: str = "mrf", metric: str = "p_nll", seed=0) -> Claim:
+    """Is a construction worse than taking the two positions to be independent?"""
+    tests = compare(study, metric, [(method, "mlm")], seed)
+    reason = f"{label(method)} − MLM: {_numbers(tests[0], metric, 1)}."
+    text = f"{label(method)} is worse than the plain MLM in {HEADINGS[metric]}"
+    return Claim(text, title(study), len(study.records), decide(tests), tests, reason)
+
+
+def shrinks(study: Study, method: str = "ag", by: str = "distance", seed: int = 0) -> Claim | None:
+    """Does the gain over the MLM in P-NLL shrink with distance? None where all pairs are as far.
+
+    The test is the slope of the gain on the logarithm of the distance, over all pairs and without
+    bins: what is lost with each doubling.
+    """
+    held = [record.get(by) for record in study.records]
+    if None in held or len(set(held)) < 2:
+        return None
+    gain = column(study, "mlm", "p_nll") - column(study, method, "p_nll")
+    found = slope(np.log2(held), gain, seed)
+    lost = stats.Interval(-found.interval.value, -found.interval.high, -found.interval.low)
+    tests = (Comparison("loss of gain per doubling", "zero", lost, found.p, found.p),)
+    what = "token distance" if by == "distance" else "distance in the tree"
+    reason = f"Each doubling of the {what} costs {_numbers(tests[0], 'p_nll', 1)}."
+    text = f"{label(method)}'s gain over the MLM shrinks with {what}"
+    return Claim(text, title(study), found.n, decide(tests), tests, reason)
+
+
+def claims(study: Study, seed: int = 0) -> list[Claim]:
+    """Every claim of the paper that the study can answer, in the paper's order."""
+    made = [best(study, metric, seed=seed) for metric in ("p_nll", "u_nll")]
+    made.append(beats_own(study, seed=seed))
+    made += [worse_than_mlm(study, method, seed=seed) for method in ("mrf", "mrf-l")]
+    made.append(shrinks(study, seed=seed))
+    return [claim for claim in made if claim is not None]
+
+
+def sometimes(made: Sequence[Claim]) -> Claim:
+    """One-test claims of several studies as one: does it hold in at least one of them?
+
+    Holm's correction is then over the studies: with enough of them one would succeed by chance. It
+    is denied only if every study denies it.
+    """
+    tests = [claim.tests[0] for claim in made]
+    corrected = stats.holm([t.p for t in tests])
+    tests = tuple(t._replace(p_holm=p) for t, p in zip(tests, corrected, strict=True))
+    yes = [claim.study for claim, t in zip(made, tests, strict=True) if _passed(t)]
+    no = [t for t in tests if t.p_holm < LEVEL and t.difference.value < 0]
+    verdict = CONFIRMED if yes else DENIED if len(no) == len(tests) else OPEN
+    held = f" ({'; '.join(yes)})" if yes else ""
+    reason = (
+        f"Yes in {len(yes)} of {len(tests)} studies{held}, the reverse in {len(no)}, "
+        f"by Holm's p over the {len(tests)}."
+    )
+    n = sum(claim.n for claim in made)
+    return Claim(f"sometimes {made[0].text}", "all studies", n, verdict, tests, reason)
+
+
+class Sentences:
+    """Claims as a notebook shows them: a list on a page, lines in a terminal."""
+
+    def __init__(self, made: Sequence[Claim]):
+        self.claims = list(made)
+
+    def __repr__(self) -> str:
+        return "\n".join(
+            textwrap.fill(claim.sentence, 88, initial_indent="- ", subsequent_indent="  ")
+            for claim in self.claims
+        )
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        items = "".join(f"<li>{_item(claim)}</li>\n" for claim in self.claims)
+        return {"text/html": f"<ul>\n{items}</ul>", "text/plain": repr(self)}
+
+
+def _item(claim: Claim) -> str:
+    study, text, verdict, reason = map(
+        html.escape, (claim.study, claim.text, claim.verdict, claim.reason)
+    )
+    return f"{study} (n = {claim.n}). {text}: <strong>{verdict}</strong>. {reason}"
+
+
+def tally(made: Sequence[Claim]) -> Table:
+    """How often each claim was confirmed, denied, or left open, over the studies it was put to."""
+    rows: dict[str, list[int]] = {}
+    for claim in made:
+        counts = rows.setdefault(claim.text, [0, 0, 0])
+        counts[(CONFIRMED, DENIED, OPEN).index(claim.verdict)] += 1
+    return Table(
+        "Verdicts over the studies",
+        ["claim", CONFIRMED, DENIED, "not decided"],
+        [[text, *map(Entry, counts)] for text, counts in rows.items()],
+    )
+
+
+def verdict_table(made: Sequence[Claim], heading: str, unit: str = "nats per token") -> Table:
+    """Claims side by side: their verdicts and the test that speaks least for each."""
+    rows = []
+    for claim in made:
+        test = claim.decisive
+        against = f"{label(test.first)} − {label(test.second)}"
+        difference = Entry(*test.difference, kind="difference")
+        p = Entry(test.p_holm, kind="p")
+        rows.append([claim.study, claim.verdict, against, difference, p, Entry(claim.n)])
+    columns = ["study", "verdict", "weakest test", f"difference ({unit})", "p (Holm)", "n"]
+    return Table(heading, columns, rows)
+
+
+def _numbers(test: Comparison, metric: str, count: int) -> str:
+    """+0.014 [+0.006, +0.023] nats of P-NLL, p = 0.026 (Holm over 4 tests)."""
+    entry = Entry(*test.difference, kind="difference")
+    text = f"{' '.join(entry.parts(3))} nats of {NATS[metric]}"
+    if math.isnan(test.p_holm):
+        return f"{text}, no test for want of spread or finite numbers"
+    p = Entry(test.p_holm, kind="p").parts()[0]
+    p = f"p {p}" if p.startswith("<") else f"p = {p}"
+    return f"{text}, {p}" + (f" (Holm over {count} tests)" if count > 1 else "")
+
+
+def _list(names: Iterable[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last

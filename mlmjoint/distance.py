@@ -1,0 +1,135 @@
+"""Gains over the plain MLM against the distance of the two positions: bins, slopes, near and far.
+
+Distance is counted in tokens, or in edges of the dependency tree where the grammar is known. A gain
+is the P-NLL of the MLM minus that of a construction, in nats per token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from . import stats
+from .association import slope
+from .claims import PAPER, label, title
+from .errors import InputError
+from .questions import by_corpus, gains, starred, with_holm
+from .records import Study
+from .stats import Comparison, Interval
+from .tabulate import Entry, Table
+
+MORE_THAN = 20  # published: bins of 20 examples or fewer are dropped
+GAINING = PAPER[1:]
+
+
+def distances(study: Study, by: str = "distance") -> np.ndarray:
+    """Distance of each pair, (n,)."""
+    held = [record.get(by) for record in study.records]
+    if None in held:
+        raise InputError(f"{study.folder} has no {by}; only toy sentences come with trees")
+    return np.array(held)
+
+
+def bins(
+    study: Study, by: str = "distance", doubling: bool = False, more_than: int = MORE_THAN
+) -> dict[str, list[int]]:
+    """Indices of the pairs at each distance, bins of ``more_than`` pairs or fewer dropped.
+
+    ``doubling`` joins distances: 1, 2, 3–4, 5–8, 9–16 and so on, for long sequences, in which no
+    single distance has many pairs.
+    """
+    held = distances(study, by)
+    keys = np.ceil(np.log2(held)).astype(int) if doubling else held
+    kept = stats.by_bin(keys.tolist(), more_than)
+    return {_name(key, doubling): indices for key, indices in kept.items()}
+
+
+def _name(key: int, doubling: bool) -> str:
+    if not doubling:
+        return str(key)
+    low, high = 2 ** (key - 1) + 1, 2**key
+    return str(high) if key < 2 else f"{low}–{high}"
+
+
+def curves(
+    study: Study, methods: Sequence[str] = GAINING, by="distance", doubling=False, **options
+) -> dict[str, list[tuple[float, Interval]]]:
+    """For each construction its mean gain in each bin: (mean distance, gain with interval)."""
+    held, kept = distances(study, by), bins(study, by, doubling, **options)
+    out = {}
+    for method in methods:
+        saved = gains(study, method)
+        out[method] = [
+            (float(held[indices].mean()), stats.bootstrap(saved[indices]))
+            for indices in kept.values()
+        ]
+    return out
+
+
+def bin_table(
+    study: Study, methods: Sequence[str] = GAINING, by="distance", doubling=False, **options
+) -> Table:
+    """Mean gain over the MLM in each bin of distances."""
+    saved = {method: gains(study, method) for method in methods}
+    rows = []
+    for name, indices in bins(study, by, doubling, **options).items():
+        entries = [
+            Entry(*stats.bootstrap(values[indices]), kind="difference") for values in saved.values()
+        ]
+        rows.append([name, Entry(len(indices)), *entries])
+    columns = ["distance", "pairs", *map(label, methods)]
+    return Table(f"Gain over the MLM (nats per token): {title(study)}", columns, rows)
+
+
+def slope_table(
+    studies: Sequence[Study], methods: Sequence[str] = GAINING, by="distance", seed=0
+) -> Table:
+    """What each doubling of the distance adds to a gain, over all pairs and without bins."""
+    rows = []
+    for study in studies:
+        x = np.log2(distances(study, by))
+        if len(set(x)) < 2:
+            continue  # contiguous pairs are all as near
+        tests = []
+        for method in methods:
+            found = slope(x, gains(study, method), seed)
+            tests.append(Comparison(method, "zero", found.interval, found.p, found.p))
+        rows.append([title(study), *map(starred, with_holm(tests)), Entry(len(x))])
+    what = "token distance" if by == "distance" else "distance in the tree"
+    heading = f"Change of the gain over the MLM with each doubling of the {what} (nats per token)"
+    return Table(heading, ["study", *map(label, methods), "n"], rows)
+
+
+def near_far_table(
+    studies: Sequence[Study], methods: Sequence[str] = GAINING, seed: int = 0
+) -> Table:
+    """Gain at adjacent tokens minus gain at two random ones, of the same sentences."""
+    rows = []
+    for near, far in contiguous_and_random(studies):
+        first, second = _by_sentence(near), _by_sentence(far)
+        common = [key for key in first if key in second]
+        if len(common) < 2:
+            continue
+        tests = []
+        for method in methods:
+            saved = [gains(study, method) for study in (near, far)]
+            d = np.array([saved[0][first[key]] - saved[1][second[key]] for key in common])
+            interval, p = stats.bootstrap(d, seed=seed), stats.sign_flip(d, seed)
+            tests.append(Comparison(method, "", interval, p, p))
+        name = title(near).removesuffix(", contiguous")
+        rows.append([name, *map(starred, with_holm(tests)), Entry(len(common))])
+    heading = "Gain at contiguous − gain at random pairs of the same sentences (nats per token)"
+    return Table(heading, ["study", *map(label, methods), "sentences"], rows)
+
+
+def contiguous_and_random(studies: Sequence[Study]) -> list[tuple[Study, Study]]:
+    """Studies of the same model and texts that differ in how pairs were drawn."""
+    kinds = [
+        {study.manifest["pairs"]: study for study in group} for group in by_corpus(studies).values()
+    ]
+    return [(k["contiguous"], k["random"]) for k in kinds if len(k) == 2]
+
+
+def _by_sentence(study: Study) -> dict[str, int]:
+    return {record["sentence"]: index for index, record in enumerate(study.records)}

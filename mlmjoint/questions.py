@@ -1,0 +1,189 @@
+"""What the paper does not ask, each question answered by a table with one row per study.
+
+A star marks a difference or correlation whose p, by Holm's correction over its row, is below 0.05.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from . import stats
+from .association import Association, spearman
+from .claims import BESIDE, LEVEL, NATS, PAPER, column, compare, label, title
+from .errors import InputError
+from .records import Study
+from .report import HEADINGS, mean
+from .stats import Comparison
+from .tabulate import Entry, Table
+
+STAR = "*"
+HCB = ("hcb-ba", "hcb-2", "hcb-10")
+HCB_NAMES = {"hcb-ba": "pivot at B", "hcb-2": "2nd token", "hcb-10": "10th token"}
+
+
+def by_corpus(studies: Sequence[Study]) -> dict[str, list[Study]]:
+    """Studies that differ only in how pairs were drawn, together: {"en-small, XSUM": [...]}."""
+    groups: dict[str, list[Study]] = {}
+    for study in studies:
+        name = title(study).removesuffix(f", {study.manifest['pairs']}")
+        groups.setdefault(name, []).append(study)
+    return groups
+
+
+def means_table(
+    studies: Sequence[Study], heading: str, metrics=("u_nll", "p_nll"), seed=0
+) -> Table:
+    """Means of every construction, with one column for each study and metric."""
+    names = ["unary", *studies[0].methods]
+    columns, rows = ["construction"], [[label(name)] for name in names]
+    for study in studies:
+        columns += [f"{study.manifest['pairs']}: {HEADINGS[metric]}" for metric in metrics]
+        for row, name in zip(rows, names, strict=True):
+            row += [mean(study.values(name, metric), metric, seed) for metric in metrics]
+    counts = ", ".join(f"{len(study.records)} {study.manifest['pairs']}" for study in studies)
+    rows = [row for row in rows if any(entry is not None for entry in row[1:])]
+    return Table(f"{heading} ({counts} pairs)", columns, rows)
+
+
+def steps_table(studies: Sequence[Study], seed: int = 0) -> Table:
+    """AG after 40 published steps against AG solved: what the missing steps cost, and where."""
+    rows = []
+    for study in studies:
+        tests = [
+            compare(study, metric, [("ag-40", "ag")], seed)[0]
+            for metric in ("p_nll", "u_nll", "a_kl")
+        ]
+        below = column(study, "ag-40", "p_nll") < column(study, "ag", "p_nll")
+        solved, stopped = (column(study, name, "a_kl").mean() for name in ("ag", "ag-40"))
+        rows.append(
+            [
+                title(study),
+                *map(starred, with_holm(tests)),
+                Entry(float(stopped / solved)),
+                Entry(float(100 * below.mean())),
+                Entry(len(study.records)),
+            ]
+        )
+    columns = ["study", "P-NLL", "U-NLL", "A-KL", "A-KL, ratio", "lower P-NLL in % of pairs", "n"]
+    return Table("AG after 40 published steps − AG solved (nats)", columns, rows)
+
+
+def against_table(
+    studies: Sequence[Study],
+    reference: str = "ag",
+    names: Sequence[str] | None = None,
+    metric: str = "p_nll",
+    seed: int = 0,
+) -> Table:
+    """Every construction, or those named, against one of them; below zero it is better than that.
+
+    With "mlm" this is what dependence gains, with "ag" and :data:`~mlmjoint.claims.BESIDE` whether
+    the joints that the paper leaves out are as good, with "kl_true" which comes nearest to truth.
+    """
+    names = [name for name in names or (*PAPER, *BESIDE) if name != reference]
+    names = [name for name in names if all(name in study.methods for study in studies)]
+    rows = []
+    for study in studies:
+        tests = compare(study, metric, [(name, reference) for name in names], seed)
+        rows.append([title(study), *map(starred, tests), Entry(len(study.records))])
+    heading = f"{NATS[metric]} minus that of {label(reference)} (nats)"
+    return Table(heading, ["study", *map(label, names), "n"], rows)
+
+
+def hcb_table(studies: Sequence[Study], seed: int = 0) -> Table:
+    """HCB with another pivot or direction: P-NLL against HCB itself, and how far the joints are."""
+    rows = []
+    for study in studies:
+        tests = compare(study, "p_nll", [(name, "hcb") for name in HCB], seed)
+        apart = [mean(study.values(name, "jsd"), seed=seed) for name in HCB]
+        rows.append([title(study), *map(starred, tests), *apart])
+    columns = ["study", *(f"P-NLL, {HCB_NAMES[name]}" for name in HCB)]
+    columns += [f"JSD, {HCB_NAMES[name]}" for name in HCB]
+    return Table("HCB's variants − HCB (nats)", columns, rows)
+
+
+def spread_table(studies: Sequence[Study], seed: int = 0) -> Table:
+    """How far the choice of pivot moves one pair's P-NLL, beside what AG gains over HCB at all."""
+    rows = []
+    for study in studies:
+        held = np.array([column(study, name, "p_nll") for name in ("hcb", *HCB)])  # (4, n)
+        gain = np.abs(held[0] - column(study, "ag", "p_nll"))
+        first = (held.argmin(0) == 0).mean()
+        rows.append(
+            [
+                title(study),
+                Entry(*stats.bootstrap(np.ptp(held, axis=0), seed=seed)),
+                Entry(*stats.bootstrap(gain, seed=seed)),
+                Entry(float(100 * first)),
+                Entry(len(study.records)),
+            ]
+        )
+    columns = ["study", "highest − lowest", "|HCB − AG|", "usual pivot lowest, % of pairs", "n"]
+    return Table("P-NLL over HCB's four variants, per pair (nats)", columns, rows)
+
+
+def prediction_table(studies: Sequence[Study], predictor: str, seed: int = 0) -> Table:
+    """Does incompatibility go with AG's gains? Spearman's correlations over the pairs of a study.
+
+    ``predictor`` is "incompatibility" or "objective", the minimum J that AG reaches.
+    """
+    targets = ("gain over MLM", "gain over HCB", "JSD of AG and HCB")
+    rows = []
+    for study in studies:
+        x = predictors(study, predictor)
+        found = [spearman(x, y, seed) for y in _targets(study)]
+        tests = with_holm([_as_test(one) for one in found])
+        rows.append([title(study), *map(starred, tests), Entry(len(x))])
+    name = {"incompatibility": "incompatibility", "objective": "AG's minimum J"}[predictor]
+    return Table(f"Rank correlation of {name} with", ["study", *targets, "n"], rows)
+
+
+def predictors(study: Study, name: str) -> np.ndarray:
+    """Incompatibility, or AG's objective, pair by pair, (n,)."""
+    if name == "objective":
+        return column(study, "ag", "objective")
+    if name == "incompatibility":
+        return np.array([record["incompatibility"] for record in study.records], dtype=float)
+    raise InputError(f"unknown predictor {name!r}; choose incompatibility or objective")
+
+
+def gains(study: Study, method: str = "ag", over: str = "mlm") -> np.ndarray:
+    """P-NLL saved per pair, (n,): positive where ``method`` is better than ``over``."""
+    return column(study, over, "p_nll") - column(study, method, "p_nll")
+
+
+def mean_jsd(study: Study, methods: Sequence[str] | None = None) -> np.ndarray:
+    """Mean divergence of every two joints, (m, m), symmetric with a zero diagonal."""
+    methods = list(methods or study.methods)
+    out = np.zeros((len(methods), len(methods)))
+    for k, first in enumerate(methods):
+        for l, second in enumerate(methods[:k]):
+            held = [
+                record["jsd"].get(f"{first} {second}", record["jsd"].get(f"{second} {first}"))
+                for record in study.records
+            ]
+            out[k, l] = out[l, k] = float(np.mean(held))
+    return out
+
+
+def starred(test: Comparison) -> Entry:
+    """A difference with its interval, marked if it is significant."""
+    mark = STAR if test.p_holm < LEVEL else ""
+    return Entry(*test.difference, kind="difference", mark=mark)
+
+
+def with_holm(tests: Sequence[Comparison]) -> list[Comparison]:
+    """The same tests as one family."""
+    corrected = stats.holm([test.p for test in tests])
+    return [test._replace(p_holm=p) for test, p in zip(tests, corrected, strict=True)]
+
+
+def _targets(study: Study) -> list[np.ndarray]:
+    apart = [record["jsd"].get("hcb ag", record["jsd"].get("ag hcb")) for record in study.records]
+    return [gains(study), gains(study, over="hcb"), np.array(apart, dtype=float)]
+
+
+def _as_test(found: Association) -> Comparison:
+    return Comparison("", "", found.interval, found.p, found.p)

@@ -1,0 +1,155 @@
+"""Pictures of stored studies: gains against distance, and how far constructions lie apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from .errors import InputError
+from .figures import COLOURS, LABELS, LINES, house_style
+from .stats import Interval
+
+MARKS = {"mrf": "s", "mrf-l": "D", "hcb": "^", "ag": "o", "chain-geo": "v", "chain-mean": "P"}
+GREY = "#6B6B6B"
+
+
+def draw_distance(
+    panels: Mapping[str, Mapping[str, Sequence[tuple[float, Interval]]]],
+    x: str = "distance in tokens",
+    log_x: bool = True,
+    across: int = 2,
+):
+    """Mean gain over the MLM against distance, one panel per study, with 95 % intervals.
+
+    ``panels`` maps a title to :func:`mlmjoint.distance.curves`. Each panel has its own scale of
+    gains: they differ by orders of magnitude between models.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    if not panels:
+        raise InputError("nothing to draw; give at least one study")
+    across = min(across, len(panels))
+    down = -(-len(panels) // across)
+    with house_style():
+        figure = Figure(figsize=(3.8 * across, 0.5 + 2.6 * down), layout="constrained")
+        axes = figure.subplots(down, across, squeeze=False)
+        lines = {}
+        for axis, (name, curves) in zip(axes.flat, panels.items(), strict=False):
+            for k, (method, points) in enumerate(curves.items()):
+                if points:
+                    lines[method] = _draw_curve(axis, method, points, k, len(curves), log_x)
+            axis.axhline(0, color=GREY, linewidth=0.8)
+            axis.set_title(name, fontsize=9)
+            if log_x:
+                axis.set_xscale("log")
+                seen = [place for points in curves.values() for place, _ in points]
+                ticks = _ticks(min(seen, default=1), max(seen, default=2))
+                axis.xaxis.set_major_locator(FixedLocator(ticks))
+                axis.xaxis.set_minor_locator(NullLocator())
+                axis.set_xticklabels([str(tick) for tick in ticks])
+            if not any(curves.values()):
+                axis.text(
+                    0.5, 0.5, "no bin has enough pairs", ha="center", transform=axis.transAxes
+                )
+                axis.set_yticks([])
+            axis.grid(alpha=0.25)
+        for axis in axes.flat[len(panels) :]:
+            axis.set_visible(False)
+        figure.supxlabel(x, fontsize=10)
+        figure.supylabel("gain over the MLM, nats per token", fontsize=10)
+        if lines:
+            names = [LABELS.get(method, method) for method in lines]
+            figure.legend(lines.values(), names, loc="outside upper center", ncols=len(names))
+    return figure
+
+
+def _draw_curve(axis, method: str, points, k: int, count: int, log_x: bool):
+    """One curve with error bars, a little to the side so that bars do not cover each other."""
+    shift = (k - (count - 1) / 2) * 0.03
+    places = np.array([place for place, _ in points])
+    places = places * np.exp(shift) if log_x else places + 3 * shift
+    mean, low, high = np.array([gain for _, gain in points]).T
+    low, high = (np.where(np.isnan(end), mean, end) for end in (low, high))
+    return axis.errorbar(
+        places,
+        mean,
+        yerr=[np.maximum(mean - low, 0), np.maximum(high - mean, 0)],
+        color=COLOURS.get(method, GREY),
+        linestyle=LINES.get(method, "-"),
+        marker=MARKS.get(method, "o"),
+        markersize=4,
+        linewidth=1.4,
+        elinewidth=0.8,
+        capsize=2,
+    )
+
+
+def _ticks(low: float, high: float) -> list[int]:
+    powers = [2**k for k in range(12)]
+    return [tick for tick in powers if low / 1.5 <= tick <= high * 1.5] or [1, 2]
+
+
+def draw_jsd(panels: Mapping[str, np.ndarray], methods: Sequence[str]):
+    """Mean divergences of every two joints as heatmaps on one scale, alike joints side by side.
+
+    ``panels`` maps a title to a symmetric (m, m) matrix in the order of ``methods``; the order
+    shown is that of a hierarchical clustering of the first.
+    """
+    from matplotlib.colors import PowerNorm
+    from matplotlib.figure import Figure
+
+    if not panels:
+        raise InputError("nothing to draw; give at least one study")
+    order = cluster_order(next(iter(panels.values())))
+    names = [LABELS.get(methods[k], methods[k]) for k in order]
+    highest = max(float(matrix.max()) for matrix in panels.values()) or 1.0
+    norm = PowerNorm(0.5, vmin=0, vmax=highest)
+    with house_style():
+        figure = Figure(figsize=(1.4 + 3.9 * len(panels), 4.6), layout="constrained")
+        axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+        for axis, (name, matrix) in zip(axes, panels.items(), strict=True):
+            shown = matrix[np.ix_(order, order)]
+            image = axis.imshow(shown, norm=norm, aspect="equal")
+            for row, column in np.ndindex(shown.shape):
+                if row != column:
+                    dark = norm(shown[row, column]) < 0.55
+                    axis.text(
+                        column,
+                        row,
+                        millis(shown[row, column]),
+                        ha="center",
+                        va="center",
+                        fontsize=6.5,
+                        color="white" if dark else "black",
+                    )
+            axis.set_xticks(range(len(names)), names, rotation=90)
+            axis.set_yticks(range(len(names)), names)
+            axis.set_title(name, fontsize=9)
+            axis.tick_params(length=0)
+            axis.spines[:].set_visible(False)
+        bar = figure.colorbar(image, ax=list(axes), fraction=0.03, pad=0.02)
+        bar.set_label("mean JSD, nats (numbers: thousandths)")
+        bar.outline.set_visible(False)
+    return figure
+
+
+def millis(value: float) -> str:
+    """Thousandths in two significant digits."""
+    value = 1000 * value
+    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 0.095 else f"{value:.2f}"
+
+
+def cluster_order(matrix: np.ndarray) -> list[int]:
+    """An order in which alike joints are neighbours: the leaves of an average-linkage tree.
+
+    The square root of the Jensen-Shannon divergence is a metric, so that is what is clustered.
+    """
+    from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
+    from scipy.spatial.distance import squareform
+
+    if len(matrix) < 3:
+        return list(range(len(matrix)))
+    apart = squareform(np.sqrt(matrix), checks=False)
+    return leaves_list(optimal_leaf_ordering(linkage(apart, "average"), apart)).tolist()
