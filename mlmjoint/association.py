@@ -21,7 +21,7 @@ STEP = 250  # resamples or permutations at a time: they stay in the cache
 
 
 class Association(NamedTuple):
-    """A statistic of pairs (x, y) with its 95 % interval, p of "none", and how many pairs."""
+    """A statistic of pairs (x, y), its 95 % interval, p of "it is zero", and how many pairs."""
 
     interval: Interval
     p: float
@@ -104,17 +104,27 @@ def _bca(x, y, statistic: Callable, value: float, seed: int, resamples: int) -> 
 
 
 def _permuted(x, y, seed: int, resamples: int) -> float:
-    """Two-sided p of "no association": how often a shuffled y goes with x as strongly.
+    """Two-sided p of "y neither rises nor falls with x", by shuffling y against x.
 
-    Slope and correlation are both increasing in Σ x y when x and y keep their values.
+    What is compared is Σ x y over its standard error. Without that, a y that only spreads more
+    where x is large would pass for one that rises with it.
+
+    Reference: DiCiccio & Romano 2017, "Robust permutation tests for correlation and regression
+    coefficients".
     """
     x, y = x - x.mean(), y - y.mean()
-    observed = abs(x @ y) * (1 - 1e-12)
+    observed = abs(_studentised(x, y[None])[0]) * (1 - 1e-12)
     rng, hits = np.random.default_rng(seed), 0
     for start in range(0, resamples, STEP):
         rows = np.tile(y, (min(STEP, resamples - start), 1))
-        hits += int(np.sum(np.abs(rng.permuted(rows, axis=1) @ x) >= observed))
+        found = _studentised(x, rng.permuted(rows, axis=1))
+        hits += int(np.sum(np.abs(found) >= observed))
     return (hits + 1) / (resamples + 1)
+
+
+def _studentised(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Σ x y / sqrt(Σ x² y²) for centred x (n,) and each row y of (R, n)."""
+    return (rows @ x) / np.sqrt(rows**2 @ x**2)
 
 
 def _weighted_slope(x, y, counts: np.ndarray) -> np.ndarray:

@@ -210,7 +210,7 @@ def sometimes(made: Sequence[Claim]) -> Claim:
         f"by Holm's p over the {len(tests)}."
     )
     n = sum(claim.n for claim in made)
-    return Claim(f"sometimes {made[0].text}", "all studies", n, verdict, tests, reason)
+    return Claim(f"Sometimes {made[0].text}", "All studies", n, verdict, tests, reason)
 
 
 class Sentences:

@@ -14,7 +14,7 @@ from .association import Association, spearman
 from .claims import BESIDE, LEVEL, NATS, PAPER, column, compare, label, title
 from .errors import InputError
 from .records import Study
-from .report import HEADINGS, mean
+from .report import HEADINGS, PERPLEXITIES, mean
 from .stats import Comparison
 from .tabulate import Entry, Table
 
@@ -33,17 +33,26 @@ def by_corpus(studies: Sequence[Study]) -> dict[str, list[Study]]:
 
 
 def means_table(
-    studies: Sequence[Study], heading: str, metrics=("u_nll", "p_nll"), seed=0
+    studies: Sequence[Study],
+    heading: str,
+    metrics: Sequence[str] = PERPLEXITIES,
+    scale: float = 1,
+    seed: int = 0,
 ) -> Table:
-    """Means of every construction, with one column for each study and metric."""
-    names = ["unary", *studies[0].methods]
+    """Means of every construction, with one column for each study and metric.
+
+    ``scale`` multiplies them, to show small divergences in thousandths. The MLM's own conditionals
+    are a row only where U-PPL is asked for: they are no joint.
+    """
+    names = [*(["unary"] if "u_nll" in metrics else []), *studies[0].methods]
     columns, rows = ["construction"], [[label(name)] for name in names]
     for study in studies:
         columns += [f"{study.manifest['pairs']}: {HEADINGS[metric]}" for metric in metrics]
         for row, name in zip(rows, names, strict=True):
-            row += [mean(study.values(name, metric), metric, seed) for metric in metrics]
+            for metric in metrics:
+                found = mean(study.values(name, metric), metric, seed)
+                row.append(found and _scaled(found, scale))
     counts = ", ".join(f"{len(study.records)} {study.manifest['pairs']}" for study in studies)
-    rows = [row for row in rows if any(entry is not None for entry in row[1:])]
     return Table(f"{heading} ({counts} pairs)", columns, rows)
 
 
@@ -62,7 +71,7 @@ def steps_table(studies: Sequence[Study], seed: int = 0) -> Table:
                 title(study),
                 *map(starred, with_holm(tests)),
                 Entry(float(stopped / solved)),
-                Entry(float(100 * below.mean())),
+                Entry(round(100 * below.mean())),
                 Entry(len(study.records)),
             ]
         )
@@ -92,6 +101,12 @@ def against_table(
     return Table(heading, ["study", *map(label, names), "n"], rows)
 
 
+def differences(study: Study, reference: str = "mlm", metric: str = "p_nll", seed: int = 0) -> dict:
+    """Each other construction's mean difference to one of them: {name: interval}, for a figure."""
+    pairs = [(name, reference) for name in study.methods if name != reference]
+    return {test.first: test.difference for test in compare(study, metric, pairs, seed)}
+
+
 def hcb_table(studies: Sequence[Study], seed: int = 0) -> Table:
     """HCB with another pivot or direction: P-NLL against HCB itself, and how far the joints are."""
     rows = []
@@ -116,7 +131,7 @@ def spread_table(studies: Sequence[Study], seed: int = 0) -> Table:
                 title(study),
                 Entry(*stats.bootstrap(np.ptp(held, axis=0), seed=seed)),
                 Entry(*stats.bootstrap(gain, seed=seed)),
-                Entry(float(100 * first)),
+                Entry(round(100 * first)),
                 Entry(len(study.records)),
             ]
         )
@@ -168,6 +183,33 @@ def mean_jsd(study: Study, methods: Sequence[str] | None = None) -> np.ndarray:
     return out
 
 
+def neighbours_table(studies: Sequence[Study]) -> Table:
+    """Which two joints are most alike, which least, and which lies nearest to AG."""
+    rows = []
+    for study in studies:
+        names = [label(name) for name in study.methods]
+        matrix = mean_jsd(study)
+        k, l = np.triu_indices(len(names), 1)
+        row = [title(study)]
+        for at in (matrix[k, l].argmin(), matrix[k, l].argmax()):
+            row += [f"{names[k[at]]} and {names[l[at]]}", Entry(float(matrix[k[at], l[at]]))]
+        from_ag = matrix[study.methods.index("ag")].copy()
+        from_ag[study.methods.index("ag")] = np.inf
+        rows.append([*row, names[int(from_ag.argmin())], Entry(float(from_ag.min()))])
+    columns = ["study", "most alike", "JSD", "least alike", "JSD", "nearest to AG", "JSD"]
+    return Table("Mean Jensen–Shannon divergence (nats)", columns, rows)
+
+
+def below_ag(study: Study, slack: float = 1e-3) -> int:
+    """Pairs in which some construction has a smaller A-KL than AG, by more than ``slack`` of it.
+
+    There can be none, but for the tolerance of the solver and the rounding of the records.
+    """
+    floor = column(study, "ag", "a_kl")
+    rivals = [column(study, name, "a_kl") for name in study.methods if name != "ag"]
+    return int(np.sum(np.min(rivals, axis=0) < (1 - slack) * floor))
+
+
 def starred(test: Comparison) -> Entry:
     """A difference with its interval, marked if it is significant."""
     mark = STAR if test.p_holm < LEVEL else ""
@@ -178,6 +220,10 @@ def with_holm(tests: Sequence[Comparison]) -> list[Comparison]:
     """The same tests as one family."""
     corrected = stats.holm([test.p for test in tests])
     return [test._replace(p_holm=p) for test, p in zip(tests, corrected, strict=True)]
+
+
+def _scaled(entry: Entry, scale: float) -> Entry:
+    return Entry(scale * entry.value, scale * entry.low, scale * entry.high, entry.n)
 
 
 def _targets(study: Study) -> list[np.ndarray]:

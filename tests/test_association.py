@@ -88,6 +88,18 @@ class TestBoth:
         assert 0.01 <= np.mean(np.array(null) <= 0.05) <= 0.10
         assert measure(*sample(n=100, strength=1.0)).p < 0.001
 
+    def test_more_spread_is_not_taken_for_a_rise(self, measure):
+        """y spreads with x and does not rise: an ordinary permutation test fails too often."""
+        rng, found, ordinary = np.random.default_rng(0), [], []
+        for seed in range(300):
+            x = rng.exponential(size=40)
+            y = x * rng.normal(size=40)
+            found.append(measure(x, y, seed, resamples=200).p)
+            shuffled = [abs(np.corrcoef(x, rng.permutation(y))[0, 1]) for _ in range(100)]
+            ordinary.append(np.mean(np.array(shuffled) >= abs(np.corrcoef(x, y)[0, 1])))
+        assert np.mean(np.array(found) <= 0.05) <= 0.10
+        assert np.mean(np.array(ordinary) <= 0.05) > 0.13
+
     def test_turns_its_sign_with_x(self, measure):
         x, y = sample()
         one, other = measure(x, y).interval, measure(-x, y).interval

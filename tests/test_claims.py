@@ -256,6 +256,23 @@ class TestQuestions:
         turned = questions.mean_jsd(study, METHODS[::-1])
         assert np.allclose(turned, matrix[::-1, ::-1])
 
+    def test_neighbours_are_read_off_the_divergences(self):
+        row = questions.neighbours_table([made()]).rows[0]
+        # In the made study the divergence grows with the distance in METHODS.
+        assert row[1] == "MLM and MRF" and row[3] == "MLM and Gibbs"
+        assert row[2].value == pytest.approx(0.0295 + 0.01)
+        assert row[4].value == pytest.approx(0.0295 + 0.09)
+        assert row[5] in ("HCB", "chain A→B")
+
+    def test_a_joint_below_the_minimum_is_noticed(self):
+        study = made()
+        for record in study.records:
+            record["methods"]["ag"]["a_kl"] = 0.001
+        assert questions.below_ag(study) == 0
+        study.records[4]["methods"]["mrf"]["a_kl"] = 0.0009
+        study.records[5]["methods"]["mrf"]["a_kl"] = 0.0009999
+        assert questions.below_ag(study) == 1
+
     def test_means_have_a_column_per_study(self):
         studies = [made(name="m-random"), made(name="m-contiguous", pairs="contiguous")]
         table = questions.means_table(studies, "x")
