@@ -12,7 +12,7 @@ import numpy as np
 
 from . import stats
 from .association import slope
-from .claims import PAPER, label, title
+from .claims import PAPER, column, label, title
 from .errors import InputError
 from .questions import by_corpus, gains, starred, with_holm
 from .records import Study
@@ -52,19 +52,28 @@ def _name(key: int, doubling: bool) -> str:
     return str(high) if key < 2 else f"{low}–{high}"
 
 
-def curves(
-    study: Study, methods: Sequence[str] = GAINING, by="distance", doubling=False, **options
-) -> dict[str, list[tuple[float, Interval]]]:
-    """For each construction its mean gain in each bin: (mean distance, gain with interval)."""
-    held, kept = distances(study, by), bins(study, by, doubling, **options)
-    out = {}
-    for method in methods:
-        saved = gains(study, method)
-        out[method] = [
-            (float(held[indices].mean()), stats.bootstrap(saved[indices]))
-            for indices in kept.values()
-        ]
-    return out
+def curve(
+    study: Study, values: Sequence[float], by="distance", doubling=False, more_than=MORE_THAN
+) -> list[tuple[float, Interval]]:
+    """Mean of some values in each bin of distances: (mean distance, mean with its interval)."""
+    held, values = distances(study, by), np.asarray(values, dtype=float)
+    return [
+        (float(held[indices].mean()), stats.bootstrap(values[indices]))
+        for indices in bins(study, by, doubling, more_than).values()
+    ]
+
+
+def curves(study: Study, methods: Sequence[str] = GAINING, **options) -> dict[str, list]:
+    """For each construction the curve of its gain over the MLM."""
+    return {method: curve(study, gains(study, method), **options) for method in methods}
+
+
+def expected_gains(study: Study, method: str = "ag") -> np.ndarray:
+    """What a construction gains over the MLM in the mean over the *true* pairs of tokens, (n,).
+
+    Known only for toy sentences. The gain at the gold tokens is one draw of which this is the mean.
+    """
+    return (column(study, "mlm", "kl_true") - column(study, method, "kl_true")) / 2
 
 
 def bin_table(

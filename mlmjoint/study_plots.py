@@ -8,6 +8,7 @@ import numpy as np
 
 from .errors import InputError
 from .figures import COLOURS, LABELS, LINES, house_style
+from .plots import SERIES
 from .stats import Interval
 
 MARKS = {"mrf": "s", "mrf-l": "D", "hcb": "^", "ag": "o", "chain-geo": "v", "chain-mean": "P"}
@@ -71,14 +72,15 @@ def _draw_curve(axis, method: str, points, k: int, count: int, log_x: bool):
     places = np.array([place for place, _ in points])
     places = places * np.exp(shift) if log_x else places + 3 * shift
     mean, low, high = np.array([gain for _, gain in points]).T
+    colour, line, mark = SERIES[k % len(SERIES)]  # for what is no construction
     low, high = (np.where(np.isnan(end), mean, end) for end in (low, high))
     return axis.errorbar(
         places,
         mean,
         yerr=[np.maximum(mean - low, 0), np.maximum(high - mean, 0)],
-        color=COLOURS.get(method, GREY),
-        linestyle=LINES.get(method, "-"),
-        marker=MARKS.get(method, "o"),
+        color=COLOURS.get(method, colour),
+        linestyle=LINES.get(method, line),
+        marker=MARKS.get(method, mark),
         markersize=4,
         linewidth=1.4,
         elinewidth=0.8,

@@ -320,6 +320,17 @@ class TestDistance:
         rows = distance.bin_table(study, ["ag"], more_than=5).rows
         assert [row[2].value for row in rows] == pytest.approx([0.6, 0.3, 0.2])
 
+    def test_expected_gain_is_the_mean_over_the_truth(self):
+        """In a world of two by two tokens: the gain of every pair, weighed by its probability."""
+        truth = np.array([[0.4, 0.1], [0.1, 0.4]])
+        plain, joint = np.full((2, 2), 0.25), np.array([[0.35, 0.15], [0.15, 0.35]])
+        study = made(n=3)
+        for record in study.records:
+            for name, table in (("mlm", plain), ("ag", joint)):
+                record["methods"][name]["kl_true"] = float((truth * np.log(truth / table)).sum())
+        by_hand = (truth * 0.5 * np.log(joint / plain)).sum()
+        assert distance.expected_gains(study) == pytest.approx([by_hand] * 3)
+
     def test_slopes_leave_out_studies_of_one_distance(self):
         studies = [made(n=200, shifts={"ag": -0.5}), made(name="near", pairs="contiguous")]
         table = distance.slope_table(studies)
