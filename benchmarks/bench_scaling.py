@@ -1,0 +1,265 @@
+"""How the cost of a pair grows with the vocabulary, the sentence and the model; feeds chapter 11.
+
+Random weights serve. Tables are timed on a slice of the substitutions and extrapolated to all of
+them, which is exact: every substitution does the same work. One thread, process CPU time, medians.
+There is no bar here; what is stored is drawn and tabulated by notebooks/11_cost.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+from transformers import BertConfig, BertForMaskedLM
+
+from benchmarks.bench_joints import tables as random_tables
+from benchmarks.bench_memory import resident
+from benchmarks.bench_tables import machine
+from mlmjoint import costs, streams
+from mlmjoint.arnold_gokhale import solve
+from mlmjoint.balance import SPARE, Balance
+from mlmjoint.joints import METHODS
+from mlmjoint.metrics import PAPER
+from mlmjoint.pairs import Pair
+from mlmjoint.routes import choose_route
+from mlmjoint.variants import variants
+
+# The package's names for these two are its functions; the modules' own parts are timed here.
+engine = importlib.import_module("mlmjoint.conditionals")
+measure = importlib.import_module("mlmjoint.metrics")
+RESULTS = Path(__file__).parent / "results" / "scaling.json"
+
+MODELS = {"2 × 128": (2, 128, 2), "4 × 256": (4, 256, 4), "12 × 768": (12, 768, 12)}
+LARGEST = "12 × 768"  # takes seconds a slice: fewer points
+LENGTH, VOCABULARY = 16, 8000  # what is held while the other varies
+VOCABULARIES, LENGTHS = (28_996, 16_000, 8000, 4000, 2000), (8, 16, 32, 64, 128)
+FEW_VOCABULARIES, FEW_LENGTHS = (28_996, 8000, 2000), (8, 32, 128)
+JOINTS = (500, 1000, 2000, 4000, 8000)
+MEMORY = (4000, 8000, 16_000)
+COUNTED = 1024  # vocabulary at which the traffic of the row blocks is counted
+BUDGET, MOST = 6e10, 1024  # operations and substitutions of one timed slice
+MASK = 103
+
+
+def build(layers: int, width: int, heads: int, vocab: int) -> BertForMaskedLM:
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=vocab,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * width,
+    )
+    return BertForMaskedLM(config).eval()
+
+
+def timed(function, *args) -> float:
+    start = time.process_time()
+    function(*args)
+    return time.process_time() - start
+
+
+def scan(name: str, repeats: int) -> tuple[list[dict], list[dict]]:
+    """One model against the vocabulary, largest first, then against the length."""
+    few = name == LARGEST
+    model = build(*MODELS[name], max(VOCABULARIES))
+    by_vocabulary = []
+    for vocab in FEW_VOCABULARIES if few else VOCABULARIES:
+        model.resize_token_embeddings(vocab)  # cut, not drawn anew: that takes longer than a slice
+        by_vocabulary.append(tables(name, model, LENGTH, repeats))
+    model = build(*MODELS[name], VOCABULARY)
+    lengths = FEW_LENGTHS if few else LENGTHS
+    return by_vocabulary[::-1], [tables(name, model, length, repeats) for length in lengths]
+
+
+@torch.inference_mode()
+def tables(name: str, model, length: int, repeats: int) -> dict:
+    """Seconds of both tables of one pair, from a slice of the substitutions."""
+    shape = costs.Shape.of(model.config)
+    vocab, flops = shape.vocab, costs.fast_flops(shape, length)
+    ids = torch.randint(200, 2000, (length,), generator=torch.Generator().manual_seed(1))
+    a, b = length // 2 - 1, length // 2
+    ids[a] = ids[b] = MASK
+    route = choose_route(model, ids, (a, b))
+    batch = engine._auto_batch(route, length)
+    count = min(max(batch, int(2 * BUDGET * vocab / flops)), MOST)
+    by_column, by_row = torch.zeros(vocab, count), torch.zeros(count, vocab)
+
+    def fill(tokens) -> None:
+        for table, masked, substituted, write in (
+            (by_column, a, b, engine.fill_columns),
+            (by_row, b, a, engine.fill_rows),
+        ):
+            read = route.reader(ids, substituted=substituted, masked=masked)
+            blocks = engine.feature_blocks(read, route, tokens, "auto", length, lambda n: None)
+            write(table, blocks, route.head)
+
+    fill(torch.arange(2))  # compiles
+    slice_seconds = statistics.median(timed(fill, torch.arange(count)) for _ in range(repeats))
+    seconds = slice_seconds * vocab / count
+    return {
+        "model": name,
+        "V": vocab,
+        "T": length,
+        "seconds": seconds,
+        "flops": flops,
+        "gflops": flops / seconds / 1e9,
+        "substitutions": count,
+    }
+
+
+def product_rate(repeats: int) -> float:
+    """Operations a second of a bare product in the shape of a 768-wide feed-forward layer."""
+    left, right, out = torch.randn(768, 768), torch.randn(768, 3072), torch.zeros(768, 3072)
+    torch.mm(left, right, out=out)
+    seconds = [timed(torch.mm, left, right) for _ in range(5 * repeats)]
+    return 2.0 * 768 * 768 * 3072 / statistics.median(seconds)
+
+
+def joints(vocab: int, repeats: int) -> dict:
+    """Seconds from two tables to the paper's five joints and metrics, and to a study's record."""
+    held = random_tables(vocab)
+    spent = {"solve": [], "five": [], "study": []}
+    for _ in range(repeats if vocab < 2000 else 1):
+        spent["solve"].append(timed(solve, held))
+        spent["five"].append(timed(measure.metrics, held, PAPER))
+        spent["study"].append(timed(all_of_a_study, held))
+    found = {name: statistics.median(values) for name, values in spent.items()}
+    return {"V": vocab, "passes": solve(held).iterations, **found}
+
+
+def all_of_a_study(held) -> None:
+    measure.metrics(held, METHODS)
+    variants(held, METHODS)
+
+
+class Traffic(TorchDispatchMode):
+    """Bytes that tensor operations read and write; views move nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        read = [t for t in tree_iter((args, kwargs)) if isinstance(t, torch.Tensor)]
+        written = [t for t in tree_iter(out) if isinstance(t, torch.Tensor)]
+        held = {t.untyped_storage().data_ptr() for t in read}
+        in_place = function._schema.name.endswith("_")
+        if in_place or not written or any(place(t) not in held for t in written):
+            for t in (*read, *written):
+                # An expanded tensor is read once, whatever its shape says.
+                self.bytes += min(t.numel() * t.element_size(), t.untyped_storage().nbytes())
+        return out
+
+
+def place(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def traffic() -> dict:
+    """Bytes a cell that the row blocks move: what joints and metrics cost on a GPU."""
+    held, compiled = random_tables(COUNTED), streams.compiled
+    cells = held.log_a.numel()
+    streams.compiled = lambda tables: False  # as for tables that are not in the CPU's memory
+    try:
+        balance = Balance(held)
+        x, y = (-v.double().numpy() for v in (held.log_p_a, held.log_p_b))
+        found = {}
+        for name, function in (
+            ("pass", lambda: balance(x, y)),
+            ("five", lambda: measure.metrics(held, PAPER)),
+            ("study", lambda: all_of_a_study(held)),
+        ):
+            with Traffic() as counter:
+                function()
+            found[name] = counter.bytes / cells
+        return {**found, "passes": solve(held).iterations}
+    finally:
+        streams.compiled = compiled
+
+
+def memory_child(vocab: int) -> dict:
+    """Runs in a process of its own: high-water mark of a whole pair over the loaded model."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")  # AG is stopped early on purpose
+    model = build(2, 16, 2, vocab)
+    mlm = SimpleNamespace(model=model, tokenizer=None, vocab_size=vocab, mask_token_id=MASK)
+    pair = Pair(torch.tensor([101, 2000, MASK, MASK, 3000, 102]), (2, 3), (5, 6))
+    some = torch.arange(2100)  # above the size that is always computed in float64
+    measure.metrics(engine.conditionals(mlm, pair, tokens=(some, some)), PAPER, iterations=3)
+    SPARE.clear()
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the mark starts anew
+    before = resident()
+    measure.metrics(engine.conditionals(mlm, pair), PAPER, iterations=3)
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    peak = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    return {"V": vocab, "bytes": peak - before}
+
+
+def memory(vocab: int) -> dict:
+    command = [sys.executable, "-m", "benchmarks.bench_scaling", "--memory-of", str(vocab)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def estimate(held: dict) -> str:
+    """What the paper's cells would take on one core of this machine, at the rate just measured."""
+    rate = paper_rate(held)
+    hours = [1000 * row["fast"] / rate / 3600 for row in costs.paper_cells()]
+    return (
+        f"tables of the paper's eight cells of 1000 pairs on one core: {min(hours):,.0f} to "
+        f"{max(hours):,.0f} hours each, {sum(hours):,.0f} in all"
+    )
+
+
+def paper_rate(held: dict) -> float:
+    """Operations a second of the 12 × 768 model at the paper's vocabulary."""
+    (row,) = (r for r in held["vocabulary"] if r["model"] == LARGEST and r["V"] == 28_996)
+    return row["flops"] / row["seconds"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--memory-of", type=int, metavar="V", help="measure in this process")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--dry", action="store_true", help="print, write nothing")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.memory_of:
+        print(json.dumps(memory_child(options.memory_of)))
+        return 0
+    repeats = options.repeats
+    held = {"machine": machine(), "rows": [], "product_gflops": product_rate(repeats) / 1e9}
+    scans = [scan(name, repeats) for name in MODELS]
+    held["vocabulary"] = [row for rows, _ in scans for row in rows]
+    held["length"] = [row for _, rows in scans for row in rows]
+    for size in (300, 2100):
+        all_of_a_study(random_tables(size))  # compiles, in both precisions
+    held["joints"] = [joints(v, repeats) for v in JOINTS]
+    held["memory"] = [memory(v) for v in MEMORY]
+    held["traffic"] = traffic()
+    for name in ("vocabulary", "length", "joints", "memory"):
+        print("\n".join(json.dumps(row, ensure_ascii=False) for row in held[name]))
+    print(json.dumps(held["traffic"]))
+    print(estimate(held))
+    if not options.dry:
+        RESULTS.parent.mkdir(exist_ok=True)
+        text = json.dumps(held, indent=1, ensure_ascii=False)
+        RESULTS.write_text(text + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
