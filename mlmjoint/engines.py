@@ -108,12 +108,17 @@ class RayEngine:
 
     def _worker_class(self, ray):
         """The actor class with its share of the cluster, and how many to start."""
-        cluster = ray.cluster_resources()
-        gpus, cpus = int(cluster.get("GPU", 0)), int(cluster.get("CPU", 1))
+        machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        gpus, cpus = (int(sum(m.get(kind, 0) for m in machines)) for kind in ("GPU", "CPU"))
         workers = self.workers or gpus or max(1, cpus // 2)
-        share = {"num_cpus": max(1, cpus // workers)}
+        # A worker must find its whole share on one machine, or it waits for ever.
         if gpus:
-            share["num_gpus"] = min(1.0, gpus / workers)
+            gpu = min(1.0, gpus / workers)
+            cpu = gpu * min(m.get("CPU", 1) / m["GPU"] for m in machines if m.get("GPU"))
+            share = {"num_gpus": gpu, "num_cpus": max(1, int(cpu))}
+        else:
+            most = int(max(m.get("CPU", 1) for m in machines))
+            share = {"num_cpus": max(1, min(cpus // workers, most))}
         return ray.remote(**share)(Worker), workers
 
 

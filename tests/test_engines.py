@@ -1,0 +1,61 @@
+"""The share of a Ray cluster that a worker asks for, on machines of every kind."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from mlmjoint.engines import RayEngine
+
+
+def cluster(*machines: dict, dead: tuple = ()):
+    """A stand-in for ray that hands back what an actor asks for."""
+    nodes = [{"Resources": m, "Alive": True} for m in machines]
+    nodes += [{"Resources": m, "Alive": False} for m in dead]
+    return SimpleNamespace(nodes=lambda: nodes, remote=lambda **share: lambda worker: share)
+
+
+GPU_NODE, SMALL_GPU_NODE = {"CPU": 32, "GPU": 4}, {"CPU": 4, "GPU": 1}
+
+
+@pytest.mark.parametrize(
+    "machines, workers, expected, started",
+    [
+        # the cluster of a Slurm job: as many workers as GPUs, and all of them fit
+        ((GPU_NODE, GPU_NODE), None, {"num_gpus": 1.0, "num_cpus": 8}, 8),
+        ((GPU_NODE, GPU_NODE), 1, {"num_gpus": 1.0, "num_cpus": 8}, 1),
+        ((GPU_NODE, GPU_NODE), 16, {"num_gpus": 0.5, "num_cpus": 4}, 16),
+        # the cluster of a cloud: a head without a GPU and many small machines
+        (({"CPU": 8}, *[SMALL_GPU_NODE] * 4), None, {"num_gpus": 1.0, "num_cpus": 4}, 4),
+        # no GPU anywhere
+        (({"CPU": 8}, {"CPU": 8}), None, {"num_cpus": 2}, 8),
+        (({"CPU": 8}, {"CPU": 8}), 1, {"num_cpus": 8}, 1),
+        (({"CPU": 2},), 4, {"num_cpus": 1}, 4),
+    ],
+)
+def test_a_worker_asks_for_what_one_machine_has(machines, workers, expected, started):
+    share, count = RayEngine(workers)._worker_class(cluster(*machines))
+    assert share == expected and count == started
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 5, 8, 40])
+@pytest.mark.parametrize(
+    "machines",
+    [
+        (GPU_NODE, GPU_NODE),
+        ({"CPU": 64}, SMALL_GPU_NODE, SMALL_GPU_NODE),
+        (GPU_NODE, SMALL_GPU_NODE),
+        ({"CPU": 16}, {"CPU": 2}),
+        ({"CPU": 1},),
+    ],
+)
+def test_at_least_one_worker_always_finds_its_place(machines, workers):
+    share, _ = RayEngine(workers)._worker_class(cluster(*machines))
+    assert any(
+        m.get("CPU", 0) >= share["num_cpus"] and m.get("GPU", 0) >= share.get("num_gpus", 0)
+        for m in machines
+    )
+
+
+def test_machines_that_left_the_cluster_do_not_count():
+    share, count = RayEngine()._worker_class(cluster({"CPU": 4}, dead=(GPU_NODE,)))
+    assert share == {"num_cpus": 2} and count == 2
