@@ -38,6 +38,9 @@ class Checkpoint:
     data: str
     source: str
     licence: str = "MIT"
+    architecture: str = ""  # the class that reads it, its depth and width: the book's models page
+    layers: int = 0
+    hidden_size: int = 0
 
     @property
     def requirement(self) -> str:
@@ -181,6 +184,7 @@ _ANTIBERTY = "antiberty/trained_models/"
 _SAPIENS = {"package": "sapiens", "version": "1.0.5", "convert": "sapiens", "vocab_size": 25}
 _SAPIENS["sha256"] = "af1a8d445e9d7ab9f5f04512cf325acdfd9dd0930eb957b63ec234df1f141a8b"
 _SAPIENS["source"] = "https://github.com/Merck/Sapiens"
+_SAPIENS |= {"architecture": "RobertaForMaskedLM", "layers": 4, "hidden_size": 128}
 
 CHECKPOINTS = {
     checkpoint.name: checkpoint
@@ -200,6 +204,9 @@ CHECKPOINTS = {
             size=2_900_000,
             data="chemical reactions as SMILES",
             source="https://github.com/rxn4chemistry/rxnmapper",
+            architecture="AlbertForMaskedLM",
+            layers=12,
+            hidden_size=256,
         ),
         Checkpoint(
             name="sapiens-vh",
@@ -236,6 +243,9 @@ CHECKPOINTS = {
             size=103_000_000,
             data="antibody heavy and light chains",
             source="https://github.com/jeffreyruffolo/AntiBERTy",
+            architecture="BertForMaskedLM",
+            layers=8,
+            hidden_size=512,
         ),
     )
 }

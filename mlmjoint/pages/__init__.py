@@ -1,0 +1,63 @@
+"""The book's pages that are made by code: written from cards, manifests, records and notebooks.
+
+`python -m mlmjoint.pages` (or `make pages`) writes them all, ``--check`` names those that are
+stale. Whole pages are models, results, status and commands; in index and reproducing only what
+stands between two comments is replaced. Nothing here computes a result: it lays out stored ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BOOK = ROOT / "book"
+
+
+def makers() -> dict[str, Callable[[str], str]]:
+    """For each page the function that makes its text from the text it has now."""
+    from . import commands, contents, effort, models, results, status
+
+    return {
+        "models.md": models.page,
+        "results.md": results.page,
+        "status.md": status.page,
+        "commands.md": commands.page,
+        "index.md": contents.page,
+        "reproducing.md": effort.page,
+    }
+
+
+def stale() -> dict[str, str]:
+    """The fresh text of every page that differs from it."""
+    found = {}
+    for name, make in makers().items():
+        path = BOOK / name
+        before = path.read_text(encoding="utf-8") if path.is_file() else ""
+        after = make(before)
+        if after != before:
+            found[name] = after
+    return found
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write the stale pages, or with --check only name them and fail."""
+    parser = argparse.ArgumentParser(
+        prog="python -m mlmjoint.pages", description="Write the book's pages that are made by code."
+    )
+    parser.add_argument("--check", action="store_true", help="change nothing, fail if one is stale")
+    check = parser.parse_args(argv).check
+    from . import stored
+
+    outdated = stored.outdated() if check else stored.renew()
+    names = [f"results/{stored.PROFILE}/tables/{cell}.csv" for cell in outdated]
+    # A page cannot be laid out from tables that are not there.
+    found = {} if check and outdated else stale()
+    for name, text in found.items():
+        names.append(f"book/{name}")
+        if not check:
+            (BOOK / name).write_text(text, encoding="utf-8")
+    for name in names:
+        print(f"{name}: {'stale; run `make pages`' if check else 'written'}")
+    return 1 if check and names else 0

@@ -1,0 +1,7 @@
+"""`python -m mlmjoint.pages`."""
+
+import sys
+
+from . import main
+
+sys.exit(main())

@@ -1,0 +1,102 @@
+"""What the pages say of a chapter: its title, its question, its figures, how it ran."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import chapters, results
+from . import ROOT, stored
+
+QUESTION = re.compile(r"\*\*The question\.\*\*\s+(.+?)(?:\n\n|$)", re.S)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure as its notebook shows it."""
+
+    name: str
+    caption: str
+    alt: str
+    path: Path  # the stored svg
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A committed notebook, read."""
+
+    path: Path
+    cells: list[dict]
+
+    @property
+    def number(self) -> str:
+        return self.path.name[:2]
+
+    @property
+    def title(self) -> str:
+        return self._opening.splitlines()[0].removeprefix("# ")
+
+    @property
+    def question(self) -> str:
+        """The paragraph that the chapter opens with, links that would break elsewhere removed."""
+        text = " ".join(QUESTION.search(self._opening)[1].split())
+        return re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text)
+
+    @property
+    def _opening(self) -> str:
+        return _source(next(cell for cell in self.cells if cell["cell_type"] == "markdown"))
+
+    @property
+    def code(self) -> list[dict]:
+        return [cell for cell in self.cells if cell["cell_type"] == "code"]
+
+    @property
+    def executed(self) -> int:
+        """Code cells that ran, and ran without an error."""
+        return sum(
+            cell["execution_count"] is not None
+            and all(output["output_type"] != "error" for output in cell["outputs"])
+            for cell in self.code
+        )
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers it stores for `mlmjoint check`."""
+        path = chapters.chapter_path(stored.PROFILE, self.number)
+        return len(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else 0
+
+    @property
+    def figures(self) -> list[Figure]:
+        found = []
+        for cell in self.code:
+            look = cell["metadata"].get("mystnb", {})
+            for output in cell["outputs"]:
+                shown = "".join(output.get("data", {}).get("text/plain", ""))
+                if "figure" in look and shown.startswith("figure "):
+                    name = f"{self.number}-{shown.removeprefix('figure ')}"
+                    caption = " ".join(look["figure"]["caption"].split())
+                    path = results.figure_path(stored.PROFILE, name)
+                    found.append(Figure(name, caption, look["image"]["alt"], path))
+        return found
+
+
+def all_chapters() -> list[Chapter]:
+    """The notebooks of the contents in the order of their numbers."""
+    listed = re.findall(r"file: notebooks/(\S+)", (ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    paths = [ROOT / "notebooks" / f"{stem}.ipynb" for stem in sorted(listed)]
+    return [Chapter(path, json.loads(path.read_text(encoding="utf-8"))["cells"]) for path in paths]
+
+
+def with_figures() -> list[Chapter]:
+    return [chapter for chapter in all_chapters() if chapter.figures]
+
+
+def link(chapter: Chapter) -> str:
+    """A link to a chapter from a page of book/, under the chapter's own title."""
+    return f"[{chapter.title}](../notebooks/{chapter.path.name})"
+
+
+def _source(cell: dict) -> str:
+    return "".join(cell["source"])

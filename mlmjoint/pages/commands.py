@@ -1,0 +1,43 @@
+"""book/commands.md: the help of every command, as the program prints it."""
+
+from __future__ import annotations
+
+import os
+
+from ..cli import COMMANDS, build_parser
+from .markdown import header, join
+
+INTRO = """\
+# The command line
+
+`mlmjoint COMMAND --help` prints what stands here. Everything the commands do is open to Python
+too: see the [API](api.md).
+"""
+WIDTH = "78"  # columns: what fits a page
+
+
+def page(_: str) -> str:
+    """The page, whatever it was before."""
+    lines, group = [*header("commands"), INTRO], None
+    for name, command in COMMANDS.items():
+        if command.group != group:
+            group = command.group
+            lines += [f"## {group}", ""]
+        text = help_of(name)
+        lines += [f"(command-{name})=", f"### mlmjoint {name}", "", "```text", text, "```", ""]
+    return join(lines)
+
+
+def help_of(name: str) -> str:
+    """The help of one command, at one width on every terminal."""
+    before = {key: os.environ.get(key) for key in ("COLUMNS", "NO_COLOR")}
+    os.environ |= {"COLUMNS": WIDTH, "NO_COLOR": "1"}
+    try:
+        (commands,) = build_parser(name)._subparsers._group_actions
+        return commands.choices[name].format_help().strip()
+    finally:
+        for key, value in before.items():
+            if value is None:
+                del os.environ[key]
+            else:
+                os.environ[key] = value

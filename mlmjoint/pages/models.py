@@ -1,0 +1,144 @@
+"""book/models.md: every model that the book uses, from its card."""
+
+from __future__ import annotations
+
+import re
+
+from .. import models, results, wheels
+from ..cards import CARD, card_text, read_card
+from ..wheels import Checkpoint
+from . import stored
+from .markdown import dense, header, join, link, table
+
+UNARY = "MLM's own conditionals"
+SNAPSHOT = re.compile(r"(.+)-step-0*(\d+)")
+
+INTRO = """\
+# Models
+
+Every model here is loaded by its name, `mlmjoint.load("en-small")`. Those that ship are there
+without a network. Those that travel in PyPI wheels are downloaded on first use, checked against a
+hash, converted to safetensors and kept; `mlmjoint fetch NAME` does so ahead of time.
+{trained}What is said of a model that was trained here stands on the card that `mlmjoint train`
+wrote beside its weights.
+"""
+TRAINED = """\
+`{name}` is not shipped: `mlmjoint train --recipe {recipe}` makes it from the wheel of its
+initialiser and text of one's own. """
+AFTER = """\
+U-PPL is exp of the mean −log p of a token that is masked alone. For models trained here it is
+measured on text they never saw, which their sections name. For models from wheels it comes from the
+first study in their section; whether its text was among what they were trained on is not known.
+"""
+
+
+def page(_: str) -> str:
+    """The page, whatever it was before."""
+    cards = [read_card(path.parent) for path in sorted(models.SHIPPED.glob(f"*/{CARD}"))]
+    shipped = [card for card in cards if not SNAPSHOT.fullmatch(card["name"])]
+    snapshots = [card for card in cards if SNAPSHOT.fullmatch(card["name"])]
+    made = [read_card(path.parent) for path in sorted(trained_folder().glob(f"*/{CARD}"))]
+    trained = "".join(TRAINED.format(name=c["name"], recipe=c["recipe"]) for c in made)
+    lines = [*header("models"), INTRO.format(trained=trained.replace("\n", " "))]
+    headings = ["name", "class", "V", "layers × width", "size", "U-PPL", "source", "licence"]
+    rows = [_card_row(card, "ships with mlmjoint") for card in shipped]
+    rows += [_card_row(card, "`mlmjoint train`") for card in made]
+    rows += [_wheel_row(checkpoint) for checkpoint in wheels.CHECKPOINTS.values()]
+    lines += [*dense(table(headings, rows, align="llrrrrll")), AFTER]
+    for card in [*shipped, *made]:
+        lines += _card_section(card)
+        own = [c for c in snapshots if SNAPSHOT.fullmatch(c["name"])[1] == card["name"]]
+        lines += _snapshots(card, own) if own else []
+    for checkpoint in wheels.CHECKPOINTS.values():
+        lines += _wheel_section(checkpoint)
+    return join(lines)
+
+
+def trained_folder():
+    """Where cards lie whose models are too large to ship."""
+    return results.profile_folder(stored.PROFILE) / "models"
+
+
+def _card_row(card: dict, source: str) -> list[str]:
+    m, held_out = card["model"], card["evaluation"][-1]
+    return [
+        link(f"`{card['name']}`", f"model-{card['name']}"),
+        m["class"],
+        f"{m['vocabulary']:,}",
+        f"{m['layers']} × {m['hidden_size']}",
+        f"{m['bytes'] / 1e6:.1f} MB",
+        f"{held_out['uppl']:.2f}",
+        source,
+        card["licence"],
+    ]
+
+
+def _wheel_row(c: Checkpoint) -> list[str]:
+    measured = list(_measured(c.name).values())
+    return [
+        link(f"`{c.name}`", f"model-{c.name}"),
+        c.architecture,
+        f"{c.vocab_size:,}",
+        f"{c.layers} × {c.hidden_size}",
+        f"{c.size / 1e6:.1f} MB",
+        f"{measured[0].value:.2f}" if measured else "–",
+        f"PyPI {c.requirement}",
+        c.licence,
+    ]
+
+
+def _measured(name: str) -> dict:
+    """U-PPL of a model's own conditionals in each of its stored studies."""
+    cells = [c for c in stored.cells() if stored.manifest(c)["model"]["name"] == name]
+    return {cell: stored.read(cell)["Perplexity"][UNARY]["U-PPL"] for cell in cells}
+
+
+def _card_section(card: dict) -> list[str]:
+    """The card's own text, one level down, with a heading that can be linked to."""
+    text = re.sub(r"^(#+) ", r"#\1 ", card_text(card), flags=re.M)
+    return [f"(model-{card['name']})=", *text.splitlines(), ""]
+
+
+def _snapshots(card: dict, snapshots: list[dict]) -> list[str]:
+    rows = [
+        [
+            f"`{c['name']}`",
+            f"{c['training']['kept_step']:,}",
+            f"{c['evaluation'][-1]['uppl']:.2f}",
+            f"{c['truth']['kl_mean']:.3f}",
+        ]
+        for c in [*snapshots, card]
+    ]
+    return [
+        "### On the way",
+        "",
+        f"Snapshots of `{card['name']}` while it learned, each shipped and loaded by its name.",
+        "",
+        *table(["name", "step", "U-PPL", "KL(truth ‖ MLM), nats"], rows),
+    ]
+
+
+def _wheel_section(c: Checkpoint) -> list[str]:
+    lines = [
+        f"(model-{c.name})=",
+        f"## {c.name}",
+        "",
+        f"A model of {c.data}, trained by the authors of [{_repository(c.source)}]({c.source}): "
+        f"{c.architecture}, {c.layers} layers of width {c.hidden_size}, a vocabulary of "
+        f"{c.vocab_size:,} tokens, {c.size / 1e6:.1f} MB on disk. It travels in the PyPI wheel "
+        f"{c.requirement} (sha256 `{c.sha256[:16]}…`; licence {c.licence}). The package itself is "
+        "not installed: only its weights and vocabulary are read.",
+        "",
+    ]
+    measured = _measured(c.name)
+    if not measured:
+        return lines
+    rows = [
+        [link(cell, f"study-{cell}"), f"{stored.count(cell):,}", entry]
+        for cell, entry in measured.items()
+    ]
+    return lines + table(["study", "pairs", "U-PPL of its own conditionals"], rows)
+
+
+def _repository(address: str) -> str:
+    return "/".join(address.rstrip("/").split("/")[-2:])

@@ -1,0 +1,218 @@
+"""book/results.md: every table and figure of results/full in one place, laid out from storage."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+
+from .. import results
+from ..report import label
+from ..tabulate import Entry
+from . import BOOK, chapters, stored
+from .markdown import dense, dropdown, header, join, link, table
+
+# What a reader calls each group of studies, in the order of the page.
+GROUPS = {
+    "english": "English",
+    "toy": "The toy world",
+    "training": "The toy model while it learns",
+    "reactions": "Reactions",
+    "antibodies": "Antibodies",
+}
+OTHERS = "Other studies"
+SHOWN = ("mlm", "mrf", "hcb", "ag")  # the paper's, side by side at a glance
+FAITHFUL, VARIANTS, JSD = (
+    "Faithfulness (nats)",
+    "Variants of AG and HCB",
+    "JSD between joints (nats)",
+)
+PAIRED = "Paired sign-flip tests over examples, Holm's correction in each column"
+
+INTRO = """\
+# Results
+
+Every table and every figure of `results/full`, in one place, laid out by code from what is stored
+there. The chapters say what they mean, and the [notation](notation.md) defines each measure.
+Numbers in brackets are 95 % bootstrap intervals over examples (BCa). Perplexities are per token,
+divergences in nats.
+"""
+GLANCE = """\
+(results-at-a-glance)=
+## At a glance
+
+P-PPL of four constructions and the lowest of all ten, then two numbers that need no gold tokens:
+how far the nearest joint is from the model (A-KL of AG), and how incompatible the model's
+conditionals are. Whether a difference is more than chance is tested in each study's section.
+"""
+FIGURES = """\
+(results-figures)=
+## Figures
+
+As the chapters show them, with their captions. Each is stored as svg and pdf in
+`results/full/figures`.
+"""
+
+
+def page(_: str) -> str:
+    """The page, whatever it was before."""
+    groups = _grouped()
+    held = {cell: stored.read(cell) for cells in groups.values() for cell in cells}
+    lines = [*header("results"), INTRO, *_contents(groups), GLANCE, *_glance(held)]
+    for title, cells in groups.items():
+        lines += [f"({_anchor(title)})=", f"## {title}", ""]
+        for cell in cells:
+            lines += _study(cell, held[cell])
+    lines.append(FIGURES)
+    for chapter in chapters.with_figures():
+        lines += _figures(chapter)
+    return join(lines)
+
+
+def _grouped() -> dict[str, list[str]]:
+    """The stored studies under the titles of their groups, as far as there are any."""
+    home = {
+        cell.name: GROUPS.get(name, OTHERS)
+        for name in results.GROUPS[stored.PROFILE]
+        for cell in results.cells_of(stored.PROFILE, name)
+    }
+    groups: dict[str, list[str]] = {title: [] for title in (*GROUPS.values(), OTHERS)}
+    for cell in stored.cells():
+        groups[home.get(cell, OTHERS)].append(cell)
+    return {title: cells for title, cells in groups.items() if cells}
+
+
+def _anchor(title: str) -> str:
+    return "results-" + title.lower().replace(" ", "-")
+
+
+def _contents(groups: dict[str, list[str]]) -> list[str]:
+    lines = [f"- {link('At a glance', 'results-at-a-glance')}"]
+    for title, cells in groups.items():
+        links = ", ".join(link(cell, f"study-{cell}") for cell in cells)
+        lines.append(f"- {link(title, _anchor(title))}: {links}")
+    drawn = chapters.with_figures()
+    links = ", ".join(link(chapter.title, f"figures-{chapter.number}") for chapter in drawn)
+    return [*lines, f"- {link('Figures', 'results-figures')}: {links}", ""]
+
+
+def _glance(held: dict) -> list[str]:
+    rows = []
+    for cell, tables in held.items():
+        joint = {name: row["P-PPL"] for name, row in tables["Perplexity"].items() if "P-PPL" in row}
+        best = min(joint, key=lambda name: joint[name].value)
+        ag = tables[FAITHFUL].get(label("ag"), {}).get("A-KL")
+        (model,) = tables["Incompatibility"].values()
+        rows.append(
+            [
+                link(cell, f"study-{cell}"),
+                _count(cell),
+                *(_value(joint.get(label(name))) for name in SHOWN),
+                f"{best} {_value(joint[best])}",
+                _value(ag),
+                _value(model["incompatibility"]),
+            ]
+        )
+    headings = ["study", "pairs", *map(label, SHOWN), "lowest P-PPL", "A-KL of AG"]
+    return dense(table([*headings, "incompatibility"], rows))
+
+
+def _study(cell: str, tables: dict) -> list[str]:
+    manifest = stored.manifest(cell)
+    file = _relative(stored.folder() / f"{cell}.csv")
+    lines = [
+        f"(study-{cell})=",
+        f"### {cell}",
+        "",
+        f"{_count(cell)} pairs ({manifest['pairs']}) from {manifest['data']['source']}, "
+        f"{manifest['vocabulary']:,} tokens in each table. "
+        f"{{download}}`All its tables <{file}>` at full precision.",
+        "",
+        *dense(_wide(tables["Perplexity"], tables[FAITHFUL])),
+    ]
+    if VARIANTS in tables:
+        lines += dropdown(VARIANTS, _wide(tables[VARIANTS]))
+    if PAIRED in tables:
+        lines += dropdown("AG against each other construction", _against_ag(tables[PAIRED]))
+    if JSD in tables:
+        lines += dropdown("JSD between joints", _divergences(tables[JSD]))
+    return [*lines, *dropdown("The command", ["```bash", manifest["command"], "```"])]
+
+
+def _wide(*tables: dict) -> list[str]:
+    """Tables over the same constructions side by side."""
+    names = list(dict.fromkeys(name for part in tables for name in part))
+    columns = list(dict.fromkeys(c for part in tables for row in part.values() for c in row))
+    merged = {name: {} for name in names}
+    for part in tables:
+        for name, row in part.items():
+            merged[name] |= row
+    rows = [[name, *(merged[name].get(column) for column in columns)] for name in names]
+    return table(["construction", *columns], [[_stacked(cell) for cell in row] for row in rows])
+
+
+def _against_ag(tests: dict) -> list[str]:
+    """The comparisons with AG, all read as other − AG: above zero AG is better."""
+    ag, rows, columns = label("ag"), [], []
+    for name, row in tests.items():
+        first, second = name.split(" − ")
+        if ag not in (first, second):
+            continue
+        columns = list(row)
+        other, sign = (second, -1) if first == ag else (first, 1)
+        rows.append([f"{other} − {ag}", *(_turned(entry, sign) for entry in row.values())])
+    said = "Mean difference per example, above zero where AG is better; p from sign flips, "
+    said += "corrected by Holm over all pairs of constructions."
+    return [said, "", *table(["", *columns], [[_stacked(cell) for cell in row] for row in rows])]
+
+
+def _turned(entry: Entry, sign: int) -> Entry:
+    if entry.kind == "p" or sign > 0:
+        return entry
+    return Entry(-entry.value, -entry.high, -entry.low)
+
+
+def _divergences(tables: dict) -> list[str]:
+    """Means alone, one decimal fewer columns apart than with their intervals."""
+    columns = list(dict.fromkeys(column for row in tables.values() for column in row))
+    rows = [
+        [name, *(_value(row[column]) if column in row else None for column in columns)]
+        for name, row in tables.items()
+    ]
+    return table(["", *columns], rows)
+
+
+def _figures(chapter) -> list[str]:
+    lines = [f"(figures-{chapter.number})=", f"### {chapter.title}", ""]
+    lines += [f"From {chapters.link(chapter)}.", ""]
+    for figure in chapter.figures:
+        if not figure.path.is_file():
+            continue
+        lines += [
+            f":::{{figure}} {_relative(figure.path)}",
+            f":name: all-{figure.name}",
+            f":alt: {figure.alt}",
+            "",
+            *textwrap.wrap(figure.caption, 120, break_long_words=False, break_on_hyphens=False),
+            ":::",
+            "",
+        ]
+    return lines
+
+
+def _stacked(cell):
+    """A mean above its interval: side by side a table of four measures would not fit a page."""
+    return str(cell).replace(" [", "<br>[") if isinstance(cell, Entry) else cell
+
+
+def _count(cell: str) -> str:
+    """How many pairs there are, and how many there will be where a study is still going on."""
+    done, planned = stored.count(cell), stored.manifest(cell)["n"]
+    return f"{done:,}" if done == planned else f"{done:,} of {planned:,}"
+
+
+def _value(entry: Entry | None) -> str | None:
+    return None if entry is None else str(Entry(entry.value))
+
+
+def _relative(path) -> str:
+    return os.path.relpath(path, BOOK).replace(os.sep, "/")

@@ -1,0 +1,115 @@
+"""book/status.md: what this copy of the book was made with; nothing that a second run changes."""
+
+from __future__ import annotations
+
+import statistics
+
+from .. import results
+from . import ROOT, chapters, stored
+from .markdown import dense, header, join, link, table
+
+# What the numbers and the pages depend on, by the names of the lock file.
+LIBRARIES = {
+    "The numbers": (
+        "torch",
+        "transformers",
+        "tokenizers",
+        "safetensors",
+        "numpy",
+        "scipy",
+        "numba",
+    ),
+    "Training and data": ("accelerate", "datasets"),
+    "Notebooks and figures": ("papermill", "jupytext", "nbval", "matplotlib", "pandas"),
+    "The pages": ("jupyter-book", "Sphinx", "myst-nb", "sphinx-book-theme", "sphinx-proof"),
+}
+INTRO = """\
+# Status
+
+What this copy of the book was made with. The page is written by code from the lock file, the
+committed notebooks and the stored studies, and a test fails when it no longer agrees with them.
+
+## Versions
+
+The exact versions of `requirements.lock`, under Python 3.11; the lock names everything else that
+is installed.
+"""
+CHAPTERS = """\
+## Chapters
+
+Each notebook as it was last run under the profile `full`. *Numbers* are those that `mlmjoint
+check` compares after every run, each with its tolerance.
+"""
+STUDIES = """\
+## Studies
+
+What lies in `results/full`: the records that the chapters, the tables and the figures are made
+from. The revision pins the weights; the time is the median over pairs, all constructions and
+measures together.
+"""
+
+
+def page(_: str) -> str:
+    """The page, whatever it was before."""
+    return join(
+        [*header("status"), INTRO, *_versions(), CHAPTERS, *_chapters(), STUDIES, *_studies()]
+    )
+
+
+def pins() -> dict[str, str]:
+    """Package → version of requirements.lock, by lower-case name."""
+    lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    pinned = (line.split("==") for line in lines if "==" in line and not line.startswith("#"))
+    return {name.lower(): version for name, version in pinned}
+
+
+def _versions() -> list[str]:
+    locked = pins()
+    rows = [
+        [title, ", ".join(f"{name} {locked[name.lower()]}" for name in names)]
+        for title, names in LIBRARIES.items()
+    ]
+    return table(["for", "libraries"], rows, align="ll")
+
+
+def _chapters() -> list[str]:
+    rows = [
+        [
+            chapters.link(chapter),
+            len(chapter.cells),
+            f"{chapter.executed} of {len(chapter.code)}",
+            chapter.numbers,
+            len(chapter.figures),
+        ]
+        for chapter in chapters.all_chapters()
+    ]
+    return table(["chapter", "cells", "code cells run", "numbers", "figures"], rows)
+
+
+def _studies() -> list[str]:
+    rows = []
+    for cell in stored.cells():
+        study = results.read(stored.PROFILE, cell)
+        manifest = study.manifest
+        where = sorted({f"{e['engine']}, {e['device']}" for e in manifest["environments"]})
+        seconds = statistics.median(record["seconds"] for record in study.records)
+        rows.append(
+            [
+                link(cell, f"study-{cell}"),
+                _revision(manifest["model"]),
+                "; ".join(where),
+                f"{len(study.records):,} of {manifest['n']:,}",
+                f"{manifest['vocabulary']:,}",
+                f"{seconds:.2g} s",
+            ]
+        )
+    headings = ["study", "model's revision", "ran on", "pairs", "tokens", "per pair"]
+    return dense(table(headings, rows, align="lll"))
+
+
+def _revision(model: dict) -> str:
+    """What pins a model, short enough for a table: the first digits of its hash."""
+    if not model["revision"]:
+        return f"`sha256:{model['fingerprint'][:12]}`"
+    *release, digest = model["revision"].split()
+    return " ".join([*release, f"`{digest[:19]}`"])

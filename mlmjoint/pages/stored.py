@@ -1,0 +1,120 @@
+"""The tables of the stored studies, at full precision, made again only when a study has changed.
+
+    results/full/tables/CELL.csv       every table of one study: table, row, column, value, interval
+    results/full/tables/sources.json   for each the hash of what it was made from
+
+Intervals and tests take seconds per study, so pages read them from here.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from .. import report, results, stats
+from ..records import RECORDS, Study, read_manifest
+from ..tabulate import Entry, Table, to_csv
+
+PROFILE = "full"
+SOURCES = "sources.json"
+DIGITS = 7  # records hold no more
+# Renewed when what computes a table changes, too.
+CODE = tuple(Path(module.__file__) for module in (report, stats))
+
+
+def cells() -> list[str]:
+    """Names of the stored studies that hold records, in the order of the profile's plan."""
+    planned = [cell.name for cell in results.cells_of(PROFILE)]
+    held = [name for name in results.stored(PROFILE) if count(name)]
+    last = len(planned)
+    return sorted(held, key=lambda name: (planned.index(name) if name in planned else last, name))
+
+
+def count(cell: str) -> int:
+    """How many pairs are stored: whole lines, without the seconds it takes to read them."""
+    path = results.cell_folder(PROFILE, cell) / RECORDS
+    return path.read_bytes().count(b"\n") if path.is_file() else 0
+
+
+def manifest(cell: str) -> dict:
+    return read_manifest(results.cell_folder(PROFILE, cell))
+
+
+def folder() -> Path:
+    return results.profile_folder(PROFILE) / "tables"
+
+
+def fingerprint(cell: str) -> str:
+    """Of a study's records and of the code that sums them up."""
+    digest = hashlib.sha256()
+    records = results.cell_folder(PROFILE, cell) / RECORDS
+    for path in (records, *CODE):
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def sources() -> dict[str, str]:
+    path = folder() / SOURCES
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def outdated() -> list[str]:
+    """Studies whose tables are not what their records and the code would give, or are not there."""
+    before = sources()
+    return [
+        cell
+        for cell in cells()
+        if before.get(cell) != fingerprint(cell) or not (folder() / f"{cell}.csv").is_file()
+    ]
+
+
+def renew() -> list[str]:
+    """Write the tables whose study has changed and drop those without one; the names written."""
+    folder().mkdir(parents=True, exist_ok=True)
+    changed, held = outdated(), cells()
+    for cell in changed:
+        text = to_csv(made(results.read(PROFILE, cell)))
+        (folder() / f"{cell}.csv").write_text(text, encoding="utf-8")
+    for path in folder().glob("*.csv"):
+        if path.stem not in held:
+            path.unlink()
+    text = json.dumps({cell: fingerprint(cell) for cell in sorted(held)}, indent=1) + "\n"
+    (folder() / SOURCES).write_text(text, encoding="utf-8")
+    return changed
+
+
+def made(study: Study) -> list[Table]:
+    """Every table of a study, its numbers rounded to what the records hold."""
+    tables = report.tables([study])
+    for table in tables:
+        # The same for every study: a reader of the file looks a table up by its title.
+        table.title = table.title.partition(": ")[0]
+        table.rows = [[name, *map(_rounded, row)] for name, *row in table.rows]
+    return tables
+
+
+def _rounded(entry: Entry | None) -> Entry | None:
+    if entry is None or isinstance(entry.value, int):
+        return entry
+    value, low, high = (float(f"{x:.{DIGITS}g}") for x in (entry.value, entry.low, entry.high))
+    return replace(entry, value=value, low=low, high=high)
+
+
+def read(cell: str) -> dict[str, dict[str, dict[str, Entry]]]:
+    """{table: {row: {column: entry}}} of one study, as it was stored."""
+    out: dict = {}
+    with open(folder() / f"{cell}.csv", encoding="utf-8", newline="") as file:
+        for line in csv.DictReader(file):
+            value, low, high = (_number(line[key]) for key in ("value", "low", "high"))
+            kind = "p" if line["column"].startswith("p (") else "number"
+            row = out.setdefault(line["table"], {}).setdefault(line["row"], {})
+            row[line["column"]] = Entry(value, low, high, kind=kind)
+    return out
+
+
+def _number(text: str) -> float:
+    return float(text) if text else math.nan

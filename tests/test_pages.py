@@ -1,0 +1,308 @@
+"""The pages made by code: fresh, made of what is stored, and renewed when that changes."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from mlmjoint import effort, models, pages, records, report, results
+from mlmjoint.cli import COMMANDS, build_parser
+from mlmjoint.errors import InputError
+from mlmjoint.pages import chapters, commands, markdown, pdf, stored
+from mlmjoint.pages import models as models_page
+from mlmjoint.pages import results as results_page
+from mlmjoint.pages import status as status_page
+
+ROOT = Path(__file__).resolve().parents[1]
+BOOK = sorted((ROOT / "book").glob("*.md"))
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def test_no_page_is_stale():
+    assert stored.outdated() == [], "tables are stale: run `make pages`"
+    assert list(pages.stale()) == [], "run `make pages`"
+
+
+def test_check_changes_nothing_and_fails_on_a_stale_page(monkeypatch, tmp_path, capsys):
+    shutil.copytree(ROOT / "book", tmp_path / "book", ignore=shutil.ignore_patterns("_*"))
+    monkeypatch.setattr(pages, "BOOK", tmp_path / "book")
+    page = tmp_path / "book" / "commands.md"
+    page.write_text(page.read_text() + "typed by hand\n")
+    monkeypatch.setattr(pages, "makers", lambda: {"commands.md": commands.page})
+    monkeypatch.setattr(stored, "outdated", lambda: [])
+    assert pages.main(["--check"]) == 1
+    assert "book/commands.md: stale" in capsys.readouterr().out
+    assert page.read_text().endswith("typed by hand\n")
+    monkeypatch.setattr(stored, "renew", lambda: [])
+    assert pages.main([]) == 0
+    assert page.read_text() == (ROOT / "book" / "commands.md").read_text()
+    assert pages.main(["--check"]) == 0
+
+
+# Models
+
+
+def test_models_page_says_what_the_cards_say(monkeypatch, tmp_path):
+    shutil.copytree(
+        models.SHIPPED, tmp_path / "models", ignore=shutil.ignore_patterns("*.safetensors")
+    )
+    path = tmp_path / "models" / "en-small" / "card.json"
+    card = json.loads(path.read_text())
+    card["evaluation"][-1]["uppl"] = 98.7654
+    card["model"]["vocabulary"] = 54321
+    path.write_text(json.dumps(card))
+    monkeypatch.setattr(models, "SHIPPED", tmp_path / "models")
+    page = models_page.page("")
+    (row,) = re.findall(r"^\| \[`en-small`\].*", page, re.M)
+    assert "98.77" in row and "54,321" in row
+    assert page.count("## toy\n") == 1 and "`toy-step-00050`" in page
+
+
+def test_models_page_has_a_model_that_is_not_shipped(monkeypatch, tmp_path):
+    card = json.loads((models.SHIPPED / "en-small" / "card.json").read_text())
+    card |= {"name": "en-huge", "recipe": "en-full"}
+    (tmp_path / "en-huge").mkdir()
+    (tmp_path / "en-huge" / "card.json").write_text(json.dumps(card))
+    monkeypatch.setattr(models_page, "trained_folder", lambda: tmp_path)
+    page = models_page.page("")
+    assert "## en-huge" in page and "--recipe en-full" in page
+    assert re.search(r"^\| \[`en-huge`\].*`mlmjoint train`", page, re.M)
+
+
+# Results
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    """A results folder with one study of 30 pairs, the first of the stored toy study."""
+    monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path / "results"))
+    source = ROOT / "results" / "full" / "toy-toy-random"
+    folder = tmp_path / "results" / "full" / source.name
+    folder.mkdir(parents=True)
+    shutil.copy(source / records.MANIFEST, folder)
+    with open(source / records.RECORDS) as file:
+        lines = [next(file) for _ in range(40)]
+    (folder / records.RECORDS).write_text("".join(lines[:30]))
+    return folder, "".join(lines[30:])
+
+
+def test_tables_are_made_when_a_study_grows_and_only_then(study):
+    folder, more = study
+    assert stored.outdated() == stored.renew() == [folder.name]
+    assert stored.outdated() == stored.renew() == []
+    first = stored.read(folder.name)
+    with open(folder / records.RECORDS, "a") as file:
+        file.write(more)
+    assert stored.renew() == [folder.name]
+    assert stored.read(folder.name) != first
+    shutil.rmtree(folder)
+    assert stored.renew() == [] and not list(stored.folder().glob("*.csv"))
+
+
+def test_results_page_shows_what_the_records_say(study):
+    folder, _ = study
+    stored.renew()
+    page = results_page.page("")
+    expected = report.mean(records.load(folder).values("ag", "p_nll"), "p_nll")
+    (row,) = re.findall(r"^\| AG \|.*\|.*\|.*\|.*\|$", page, re.M)[:1]
+    value, interval = str(expected).split(" ", 1)
+    assert f"{value}<br>{interval}" in row
+    assert "30 of 1,000 pairs" in page, "an unfinished study must be called so"
+    for chapter in chapters.with_figures():
+        for figure in chapter.figures:
+            assert not figure.path.is_file()  # this results folder has none
+
+
+def test_comparisons_with_ag_are_all_read_the_same_way(study):
+    folder, _ = study
+    stored.renew()
+    data = records.load(folder)
+    rows = results_page._against_ag(stored.read(folder.name)[results_page.PAIRED])
+    (before,) = (row for row in rows if row.startswith("| MRF − AG"))
+    (behind,) = (row for row in rows if row.startswith("| gibbs − AG"))
+    for name, row in (("mrf", before), ("gibbs", behind)):
+        other, ag = data.values(name, "a_kl"), data.values("ag", "a_kl")
+        gap = report.mean([x - y for x, y in zip(other, ag, strict=True)])
+        assert str(gap).replace(" [", "<br>[") in row
+
+
+def test_every_stored_figure_of_a_chapter_is_shown():
+    shown = {figure.path for chapter in chapters.all_chapters() for figure in chapter.figures}
+    listed = {chapter.number for chapter in chapters.all_chapters()}
+    folder = results.profile_folder(stored.PROFILE) / "figures"
+    drawn = {path for path in folder.glob("*.svg") if path.name[:2] in listed}
+    assert shown == drawn
+
+
+# Status and commands
+
+
+def test_status_page_pins_what_the_lock_pins():
+    page = (ROOT / "book" / "status.md").read_text(encoding="utf-8")
+    locked = status_page.pins()
+    for name in ("torch", "transformers", "jupyter-book"):
+        assert f"{name} {locked[name]}" in page
+    for path in NOTEBOOKS:
+        if f"notebooks/{path.stem}\n" in (ROOT / "_toc.yml").read_text():
+            assert f"(../notebooks/{path.name})" in page
+
+
+def test_commands_page_has_every_command_at_one_width(monkeypatch):
+    page = (ROOT / "book" / "commands.md").read_text(encoding="utf-8")
+    assert re.findall(r"^### mlmjoint (\S+)$", page, re.M) == list(COMMANDS)
+    texts = []
+    for columns in ("40", "200"):
+        monkeypatch.setenv("COLUMNS", columns)
+        texts.append(commands.help_of("study"))
+    assert texts[0] == texts[1]
+    assert "--as-published" in texts[0]
+
+
+# Effort
+
+
+def test_effort_is_processor_time_and_peak_memory():
+    # From a process of its own, as the command does: a child begins with its parent's peak.
+    work = "x = bytearray(80_000_000); sum(range(10**7))"
+    script = f"found = effort.measure([sys.executable, '-c', {work!r}]); print(json.dumps(found))"
+    command = [sys.executable, "-c", f"import json, sys; from mlmjoint import effort; {script}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert 80e6 < found["bytes"] < 400e6
+    assert 0.05 < found["cpu_seconds"] < 60
+    with pytest.raises(InputError, match="exit code 3"):
+        effort.measure([sys.executable, "-c", "raise SystemExit(3)"])
+
+
+def test_effort_stands_on_the_page_once_measured(monkeypatch, tmp_path):
+    from mlmjoint.pages import effort as effort_page
+
+    monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path))
+    assert effort_page.lines() == []
+    path = effort.effort_path("quick")
+    path.parent.mkdir()
+    parts = {"01": {"cpu_seconds": 12.3, "bytes": 1_500_000_000}}
+    path.write_text(json.dumps({"machine": "2 cores", "parts": parts}))
+    text = "\n".join(effort_page.lines())
+    assert "| 12 s | 1.5 GB |" in text and "2 cores" in text
+
+
+# Pieces of Markdown
+
+
+def test_what_stands_between_two_comments_is_replaced():
+    page = "a\n<!-- x:begin -->\nold\n<!-- x:end -->\nb\n"
+    fresh = markdown.replace_between(page, "x", ["new", ""])
+    assert fresh.startswith("a\n") and fresh.endswith("\nb\n")
+    assert "new" in fresh and "old" not in fresh
+    assert markdown.replace_between(fresh, "x", ["new", ""]) == fresh
+    with pytest.raises(ValueError, match="y:begin"):
+        markdown.replace_between(page, "y", [])
+
+
+# What the pages say of commands and options
+
+
+def bash_lines(path: Path) -> list[str]:
+    text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+    blocks = re.findall(r"^```bash\n(.*?)^```$", text, re.M | re.S)
+    return [line for block in blocks for line in block.splitlines() if line.startswith("mlmjoint")]
+
+
+@pytest.mark.parametrize("page", [p for p in BOOK if bash_lines(p)], ids=lambda p: p.stem)
+def test_commands_on_a_page_parse(page):
+    for line in bash_lines(page):
+        words = shlex.split(line, comments=True)
+        assert build_parser(words[1]).parse_args(words[1:]).command == words[1]
+
+
+def test_make_targets_on_a_page_exist():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for page in BOOK:
+        for target in re.findall(r"`make ([a-z-]+)", page.read_text(encoding="utf-8")):
+            assert re.search(rf"^{target}:", makefile, re.M), f"{page.name} names `make {target}`"
+
+
+def test_errata_lists_the_nine_quirks():
+    text = (ROOT / "book" / "errata.md").read_text(encoding="utf-8")
+    quirks = text.split("## Nine quirks")[1].split("\n## ")[0]
+    numbers = re.findall(r"^(\d)\. \*\*", quirks, re.M)
+    assert numbers == [str(k) for k in range(1, 10)]
+    items = re.split(r"^\d\. ", quirks, flags=re.M)[1:]
+    restored = [k for k, item in enumerate(items, 1) if "`--as-published`" in item]
+    assert restored == [3, 4, 6, 8], "the page's own sentence on the option names these four"
+
+
+# Links
+
+
+def test_launch_buttons_lead_to_committed_notebooks():
+    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
+    repository = config["repository"]
+    assert not repository["path_to_book"]  # the chapters' paths are those of the repository
+    held = subprocess.run(
+        ["git", "ls-tree", "-r", "--name-only", _branch(repository["branch"]), "notebooks"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    listed = [f"notebooks/{chapter.path.name}" for chapter in chapters.all_chapters()]
+    assert listed and set(listed) <= set(held)
+    # Colab's first cell installs from the same repository.
+    for chapter in chapters.all_chapters():
+        assert repository["url"] in "".join(chapter.code[0]["source"])
+
+
+def _branch(name: str) -> str:
+    """The branch, or what is checked out where a continuous integration has no branch."""
+    known = subprocess.run(
+        ["git", "rev-parse", "-q", "--verify", name], cwd=ROOT, capture_output=True
+    )
+    return name if known.returncode == 0 else "HEAD"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [ROOT / "README.md", *BOOK, *sorted((ROOT / "notebooks").glob("*.md"))],
+    ids=lambda p: p.name,
+)
+def test_external_links_are_well_formed(page):
+    text = page.read_text(encoding="utf-8")
+    for address in re.findall(r"\bhttps?:[^\s)>\"'`\]]*", text):
+        parts = urlsplit(address.rstrip(".,;"))
+        assert parts.scheme == "https", address
+        assert re.fullmatch(r"([a-z0-9-]+\.)+[a-z]{2,}", parts.netloc), address
+
+
+# The book on paper
+
+
+@pytest.mark.skipif(pdf.find_browser() is None, reason="chromium is not installed")
+def test_pdf_is_printed_from_the_one_page_build(tmp_path):
+    (tmp_path / "book").mkdir()
+    (tmp_path / "_static").mkdir()
+    shutil.copy(ROOT / "book" / "_static" / "print.css", tmp_path / "_static")
+    section = '<span id="document-{0}"></span><section><h2>{0}</h2><p>text</p></section>'
+    body = section.format("one") + section.format("two")
+    hidden = '<details class="sd-card"><summary>more</summary>inside</details>'
+    html = f"<html><head></head><body><p>first</p>{body}{hidden}</body></html>"
+    (tmp_path / "book" / "index.html").write_text(html)
+    assert pdf.main([str(tmp_path), str(tmp_path / "out.pdf")]) == 0
+    printed = (tmp_path / "out.pdf").read_bytes()
+    assert printed.startswith(b"%PDF")
+    assert len(re.findall(rb"/Type /Page\b", printed)) == 3, "each document begins a page"
+    assert '<details open class="sd-card">' in (tmp_path / "print.html").read_text()
+
+
+def test_pdf_without_a_browser_says_what_is_missing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(pdf, "find_browser", lambda: None)
+    assert pdf.main([str(tmp_path), str(tmp_path / "out.pdf")]) == 1
+    assert "Chromium" in capsys.readouterr().err
