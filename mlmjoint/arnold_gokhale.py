@@ -60,7 +60,10 @@ def solve(
         μ ← Q / (1/μ_A + 1/μ_B), renormalised, from the uniform joint, without acceleration
     iterations : the most passes to spend; for "published" the number of steps (40 by default)
 
-    Returns a :class:`Solution`; "auto" and "newton" warn if it did not converge.
+    Returns
+    -------
+    Solution
+        "auto" and "newton" warn if it did not converge.
     """
     if solver not in ("auto", "newton", "published"):
         raise InputError(f"unknown solver {solver!r}; choose auto, newton or published")

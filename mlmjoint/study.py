@@ -59,7 +59,10 @@ def study(
     progress : "none", "bar", "log" (one line a minute) or "auto"
     on_record : called with each record after it is on disk
 
-    Returns the study as :func:`mlmjoint.records.load` reads it.
+    Returns
+    -------
+    Study
+        What :func:`mlmjoint.records.load` reads from the folder.
     """
     methods = tuple(check_methods([methods] if isinstance(methods, str) else methods))
     if pairs not in SCHEMES:

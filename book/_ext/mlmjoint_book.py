@@ -1,4 +1,11 @@
-"""Mend what the theme and extensions get wrong: scripts from elsewhere, roles without sense."""
+"""Mend what the theme and extensions get wrong: scripts from elsewhere, roles without sense.
+
+Docstrings name an equation by its label, (eq-ag); on the page that becomes a link to it.
+"""
+
+import re
+
+EQUATION = re.compile(r"\((?:book: )?(eq-[a-z]+(?:-[a-z]+)*)\)|\b(eq-[a-z]+(?:-[a-z]+)*)")
 
 # (What is written, what it should be): a list may hold only list items, links only inside them;
 # a name for machines must not hide the words that are shown.
@@ -25,7 +32,26 @@ def _is_thebe(script) -> bool:
     return "thebe" in f"{getattr(script, 'filename', script)} {attributes.get('body', '')}".lower()
 
 
+def link_equations(app, what, name, obj, options, lines):
+    for k, line in enumerate(lines):
+        # A bar behind a dot, KL(p(·|b) ‖ μ(·|b)), is no substitution.
+        line = line.replace("·|", "·\\|")
+        # One page holds many docstrings, each with a reference [1] of its own: a list in each.
+        line = re.sub(r"^\.\. \[(\d+)\] ", r"\1. ", line)
+        # The role prints its own parentheses.
+        lines[k] = EQUATION.sub(lambda m: f":eq:`{m[1] or m[2]}`", line)
+
+
+def hide_constructors(app, what, name, obj, options, signature, returns):
+    # What load() and joint() return: nobody calls these classes by hand.
+    if name in ("mlmjoint.MLM", "mlmjoint.Joint", "mlmjoint.joints.ArnoldGokhale"):
+        return "", None
+    return None
+
+
 def setup(app):
+    app.connect("autodoc-process-signature", hide_constructors)
+    app.connect("autodoc-process-docstring", link_equations)
     # After every extension has added its scripts.
     app.connect("html-page-context", mend_page, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
