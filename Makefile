@@ -51,6 +51,12 @@ html: $(STAMP) pages
 	test -e _build/html/searchindex.js || rm -rf _build
 	$(BIN)/jupyter-book build . -W -n --keep-going --quiet
 
+# The folder is the browser's only input; print.css says how the page is laid out on paper.
+pdf: $(STAMP) pages ## print the whole book to _build/mlmjoint.pdf (needs Chromium)
+	$(BIN)/jupyter-book build . --builder singlehtml -W -n --keep-going --quiet
+	$(BIN)/python -m mlmjoint.pages.pdf _build/singlehtml _build/mlmjoint.pdf
+	@echo "The book on paper: $(CURDIR)/_build/mlmjoint.pdf"
+
 test: lint ## lint, then all tests (notebooks and the built book among them)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 	$(MAKE) nbval
