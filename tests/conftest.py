@@ -1,8 +1,9 @@
-"""Shared by all tests: one thread for each process, no model hub, and a tiny model in a folder."""
+"""Shared by all tests: one thread for each process, no model hub, a tiny model, one browser."""
 
 import os
 
 import pytest
+from browsing import address, browser, built  # noqa: F401
 
 # Set before torch is imported: pytest-xdist runs one process for each core already.
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):

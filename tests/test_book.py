@@ -1,30 +1,26 @@
 """The built book in a real browser: it loads, renders, fits a phone, reads in both themes."""
 
-import functools
-import http.server
-import json
-import shutil
-import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
 import yaml
-
-ROOT = Path(__file__).resolve().parents[1]
-HTML = ROOT / "_build" / "html"
-AXE = (ROOT / "tests" / "vendor" / "axe.min.js").read_text(encoding="utf-8")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-DRIVER = shutil.which("chromedriver")
-SIZES = {"wide": (1280, 900), "narrow": (390, 844)}
+from browsing import (
+    HTML,
+    ROOT,
+    SIZES,
+    axe,
+    needs_browser,
+    requests_in,
+    resize,
+    set_theme,
+    start_browser,
+    wait_for_math,
+)
 
 # One worker builds the book and keeps the browser.
 pytestmark = pytest.mark.xdist_group("book")
-needs_browser = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not installed"
-)
 
 
 def toc_pages() -> list[str]:
@@ -42,94 +38,6 @@ def toc_pages() -> list[str]:
 
 
 PAGES = toc_pages()
-
-
-@pytest.fixture(scope="session")
-def built():
-    """Build the book as `make book` does: warnings are errors; unchanged pages cost nothing."""
-    jupyter_book = Path(sys.executable).parent / "jupyter-book"
-    command = [str(jupyter_book), "build", ".", "-W", "-n", "--keep-going", "--quiet"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if "search index couldn't be loaded" in done.stderr:  # left by a build that was interrupted
-        shutil.rmtree(HTML.parent)
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return HTML
-
-
-class QuietHandler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-
-
-@pytest.fixture(scope="session")
-def address(built):
-    handler = functools.partial(QuietHandler, directory=str(built))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-
-
-def start_browser(profile: Path):
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(flag)
-    options.add_argument(f"--user-data-dir={profile}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    driver.set_page_load_timeout(60)
-    driver.set_script_timeout(60)
-    return driver
-
-
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory):
-    driver = start_browser(tmp_path_factory.mktemp("profile"))
-    yield driver
-    driver.quit()
-
-
-def resize(browser, size: str) -> None:
-    width, height = SIZES[size]
-    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-
-
-def set_theme(browser, theme: str) -> None:
-    root = "document.documentElement.dataset"
-    browser.execute_script(f"{root}.mode = {root}.theme = arguments[0]", theme)
-    time.sleep(0.2)  # the theme fades colours in
-
-
-def wait_for_math(browser) -> None:
-    """Until MathJax is done; at once on a page without equations."""
-    browser.execute_async_script(
-        """
-        const done = arguments[arguments.length - 1];
-        if (!document.querySelector('.math')) return done();
-        const tick = () => window.MathJax?.startup?.promise
-            ? MathJax.startup.promise.then(() => done()) : setTimeout(tick, 20);
-        tick();
-        """
-    )
-
-
-def axe(browser) -> list[str]:
-    """Serious and critical accessibility faults, one line each."""
-    browser.execute_script(AXE)
-    report = browser.execute_async_script(
-        "const done = arguments[0]; axe.run(document, {resultTypes: ['violations']}).then(done);"
-    )
-    return [
-        f"{fault['id']}: {node['target']} {node['failureSummary']}"
-        for fault in report["violations"]
-        if fault["impact"] in ("serious", "critical")
-        for node in fault["nodes"]
-    ]
 
 
 VISITS = {}
@@ -182,16 +90,6 @@ def visit(address, browser):
         return facts
 
     return load
-
-
-def requests_in(log: list[dict]) -> list[str]:
-    messages = (json.loads(entry["message"])["message"] for entry in log)
-    urls = (
-        m["params"]["request"]["url"]
-        for m in messages
-        if m["method"] == "Network.requestWillBeSent"
-    )
-    return [url for url in urls if not url.startswith(("data:", "blob:", "about:"))]
 
 
 def test_book_builds_every_page_of_the_contents(built):
