@@ -176,7 +176,7 @@ def shrinks(study: Study, method: str = "ag", by: str = "distance", seed: int = 
     gain = column(study, "mlm", "p_nll") - column(study, method, "p_nll")
     found = slope(np.log2(held), gain, seed)
     lost = stats.Interval(-found.interval.value, -found.interval.high, -found.interval.low)
-    tests = (Comparison("loss of gain per doubling", "zero", lost, found.p, found.p),)
+    tests = (Comparison("loss per doubling", "", lost, found.p, found.p),)
     what = "token distance" if by == "distance" else "distance in the tree"
     reason = f"Each doubling of the {what} costs {_numbers(tests[0], 'p_nll', 1)}."
     text = f"{label(method)}'s gain over the MLM shrinks with {what}"
@@ -227,7 +227,7 @@ class Sentences:
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
         items = "".join(f"<li>{_item(claim)}</li>\n" for claim in self.claims)
-        return {"text/html": f"<ul>\n{items}</ul>", "text/plain": repr(self)}
+        return {"text/html": f'<ul class="claims">\n{items}</ul>', "text/plain": repr(self)}
 
 
 def _item(claim: Claim) -> str:
@@ -255,12 +255,13 @@ def verdict_table(made: Sequence[Claim], heading: str, unit: str = "nats per tok
     rows = []
     for claim in made:
         test = claim.decisive
-        against = f"{label(test.first)} − {label(test.second)}"
+        against = " − ".join(map(label, filter(None, (test.first, test.second))))
         difference = Entry(*test.difference, kind="difference")
         p = Entry(test.p_holm, kind="p")
-        rows.append([claim.study, claim.verdict, against, difference, p, Entry(claim.n)])
-    columns = ["study", "verdict", "weakest test", f"difference ({unit})", "p (Holm)", "n"]
-    return Table(heading, columns, rows)
+        verdict = claim.verdict.removesuffix(" at this n")
+        rows.append([claim.study, verdict, against, difference, p, Entry(claim.n)])
+    columns = ["study", "verdict", "weakest test", "difference", "p (Holm)", "n"]
+    return Table(f"{heading}? ({unit})", columns, rows)
 
 
 def _numbers(test: Comparison, metric: str, count: int) -> str:

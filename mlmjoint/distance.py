@@ -103,7 +103,7 @@ def slope_table(
         tests = []
         for method in methods:
             found = slope(x, gains(study, method), seed)
-            tests.append(Comparison(method, "zero", found.interval, found.p, found.p))
+            tests.append(Comparison(method, "", found.interval, found.p, found.p))
         rows.append([title(study), *map(starred, with_holm(tests)), Entry(len(x))])
     what = "token distance" if by == "distance" else "distance in the tree"
     heading = f"Change of the gain over the MLM with each doubling of the {what} (nats per token)"

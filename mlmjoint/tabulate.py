@@ -134,7 +134,7 @@ def to_html(table: Table, digits: int = 4) -> str:
     return "\n".join(
         [
             # The style stands here for readers without the book's style sheet, as on Colab.
-            f'<div class="numbers" role="region" aria-label="{title}" tabindex="0"'
+            f'<div class="{_look(table)}" role="region" aria-label="{title}" tabindex="0"'
             ' style="overflow-x: auto">',
             f"<table><caption>{title}</caption>",
             f"<thead><tr>{heading}</tr></thead>",
@@ -143,6 +143,15 @@ def to_html(table: Table, digits: int = 4) -> str:
             "</tbody></table></div>",
         ]
     )
+
+
+def _look(table: Table) -> str:
+    """Many columns with intervals are too wide for a page: there each goes below its number."""
+    wide = [
+        any(isinstance(cell, Entry) and not math.isnan(cell.low) for cell in cells)
+        for cells in zip(*table.rows, strict=True)
+    ]
+    return "numbers stacked" if sum(wide) > 4 else "numbers"
 
 
 def to_text(table: Table, digits: int = 4) -> str:

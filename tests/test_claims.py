@@ -202,6 +202,12 @@ class TestShown:
         entry = tabulate.Entry(*interval, kind="difference", mark="*")
         assert [part.replace("+0.000", "0.000") for part in entry.parts()] == parts
 
+    def test_many_intervals_are_stacked(self):
+        few = questions.means_table([made()], "x")
+        many = questions.against_table([made()])
+        assert 'class="numbers"' in tabulate.to_html(few)
+        assert 'class="numbers stacked"' in tabulate.to_html(many)
+
     def test_unfinished_studies_are_passed_over(self):
         whole = made()
         assert claims.finished([made(n=1), whole, made(n=0)]) == [whole]
