@@ -16,7 +16,7 @@ from .errors import InputError
 from .records import Study
 from .report import HEADINGS, PERPLEXITIES, mean
 from .stats import Comparison
-from .tabulate import Entry, Table
+from .tabulate import Entry, Table, number
 
 STAR = "*"
 HCB = ("hcb-ba", "hcb-2", "hcb-10")
@@ -108,15 +108,22 @@ def differences(study: Study, reference: str = "mlm", metric: str = "p_nll", see
 
 
 def hcb_table(studies: Sequence[Study], seed: int = 0) -> Table:
-    """HCB with another pivot or direction: P-NLL against HCB itself, and how far the joints are."""
+    """P-NLL of HCB with another pivot or direction, minus that of HCB itself."""
     rows = []
     for study in studies:
         tests = compare(study, "p_nll", [(name, "hcb") for name in HCB], seed)
+        rows.append([title(study), *map(starred, tests), Entry(len(study.records))])
+    columns = ["study", *HCB_NAMES.values(), "n"]
+    return Table("P-NLL with another pivot, minus that of HCB (nats)", columns, rows)
+
+
+def hcb_jsd_table(studies: Sequence[Study], seed: int = 0) -> Table:
+    """How far HCB with another pivot or direction is from HCB itself, and AG beside."""
+    rows = []
+    for study in studies:
         apart = [mean(study.values(name, "jsd"), seed=seed) for name in HCB]
-        rows.append([title(study), *map(starred, tests), *apart])
-    columns = ["study", *(f"P-NLL, {HCB_NAMES[name]}" for name in HCB)]
-    columns += [f"JSD, {HCB_NAMES[name]}" for name in HCB]
-    return Table("HCB's variants − HCB (nats)", columns, rows)
+        rows.append([title(study), *apart, mean(_jsd(study, "hcb", "ag").tolist(), seed=seed)])
+    return Table("JSD from HCB (nats)", ["study", *HCB_NAMES.values(), "AG"], rows)
 
 
 def spread_table(studies: Sequence[Study], seed: int = 0) -> Table:
@@ -175,11 +182,7 @@ def mean_jsd(study: Study, methods: Sequence[str] | None = None) -> np.ndarray:
     out = np.zeros((len(methods), len(methods)))
     for k, first in enumerate(methods):
         for l, second in enumerate(methods[:k]):
-            held = [
-                record["jsd"].get(f"{first} {second}", record["jsd"].get(f"{second} {first}"))
-                for record in study.records
-            ]
-            out[k, l] = out[l, k] = float(np.mean(held))
+            out[k, l] = out[l, k] = float(_jsd(study, first, second).mean())
     return out
 
 
@@ -192,11 +195,11 @@ def neighbours_table(studies: Sequence[Study]) -> Table:
         k, l = np.triu_indices(len(names), 1)
         row = [title(study)]
         for at in (matrix[k, l].argmin(), matrix[k, l].argmax()):
-            row += [f"{names[k[at]]} and {names[l[at]]}", Entry(float(matrix[k[at], l[at]]))]
+            row.append(f"{names[k[at]]} and {names[l[at]]} ({number(matrix[k[at], l[at]], 2)})")
         from_ag = matrix[study.methods.index("ag")].copy()
         from_ag[study.methods.index("ag")] = np.inf
-        rows.append([*row, names[int(from_ag.argmin())], Entry(float(from_ag.min()))])
-    columns = ["study", "most alike", "JSD", "least alike", "JSD", "nearest to AG", "JSD"]
+        rows.append([*row, f"{names[from_ag.argmin()]} ({number(from_ag.min(), 2)})"])
+    columns = ["study", "most alike", "least alike", "nearest to AG"]
     return Table("Mean Jensen–Shannon divergence (nats)", columns, rows)
 
 
@@ -227,8 +230,12 @@ def _scaled(entry: Entry, scale: float) -> Entry:
 
 
 def _targets(study: Study) -> list[np.ndarray]:
-    apart = [record["jsd"].get("hcb ag", record["jsd"].get("ag hcb")) for record in study.records]
-    return [gains(study), gains(study, over="hcb"), np.array(apart, dtype=float)]
+    return [gains(study), gains(study, over="hcb"), _jsd(study, "hcb", "ag")]
+
+
+def _jsd(study: Study, first: str, second: str) -> np.ndarray:
+    held = (record["jsd"] for record in study.records)
+    return np.array([h.get(f"{first} {second}", h.get(f"{second} {first}")) for h in held], float)
 
 
 def _as_test(found: Association) -> Comparison:

@@ -24,7 +24,8 @@ def draw_distance(
     """Mean gain over the MLM against distance, one panel per study, with 95 % intervals.
 
     ``panels`` maps a title to :func:`mlmjoint.distance.curves`. Each panel has its own scale of
-    gains: they differ by orders of magnitude between models.
+    gains, which differ by orders of magnitude between models; a bar that is far longer than the
+    curves are high is cut at the edge.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import FixedLocator, NullLocator
@@ -42,6 +43,7 @@ def draw_distance(
                 if points:
                     lines[method] = _draw_curve(axis, method, points, k, len(curves), log_x)
             axis.axhline(0, color=GREY, linewidth=0.8)
+            _fit(axis, [gain for points in curves.values() for _, gain in points])
             axis.set_title(name, fontsize=9)
             if log_x:
                 axis.set_xscale("log")
@@ -86,6 +88,17 @@ def _draw_curve(axis, method: str, points, k: int, count: int, log_x: bool):
         elinewidth=0.8,
         capsize=2,
     )
+
+
+def _fit(axis, gains: Sequence[Interval]) -> None:
+    """A scale for the means: one bar of a bin with an outlier must not flatten every curve."""
+    if not gains:
+        return
+    middle, low, high = np.array(gains).T
+    bottom, top = min(middle.min(), 0), max(middle.max(), 0)
+    span = (top - bottom) or 1.0
+    ends = max(np.nanmin([bottom, *low]), bottom - span), min(np.nanmax([top, *high]), top + span)
+    axis.set_ylim(ends[0] - 0.05 * span, ends[1] + 0.05 * span)
 
 
 def _ticks(low: float, high: float) -> list[int]:

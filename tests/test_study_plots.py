@@ -28,6 +28,13 @@ class TestDistance:
         first = [container[0].get_xdata()[0] for container in figure.axes[0].containers]
         assert len(set(first)) == 4 and max(first) / min(first) < 1.2
 
+    def test_a_bar_far_longer_than_the_curves_is_cut(self):
+        far = [(1.0, Interval(0.1, 0.05, 0.2)), (2.0, Interval(0.05, -9.0, 0.1))]
+        low, high = draw_distance({"one": {"ag": far}}).axes[0].get_ylim()
+        assert -0.2 < low < 0 and 0.2 < high < 0.3
+        low, high = draw_distance({"one": {"ag": gains(0.5, 0.3)}}).axes[0].get_ylim()
+        assert low < 0 and high > 0.7
+
     def test_a_study_without_bins_says_so(self):
         figure = draw_distance({"few": {"ag": []}, "many": {"ag": gains(0.1, 0.2)}})
         assert [text.get_text() for text in figure.axes[0].texts] == ["no bin has enough pairs"]
