@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book reproduce check pages html pdf test lint bench bench-report paper picture clean
+.PHONY: help setup book reproduce check pages html pdf test lint bench bench-report paper picture explorer clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -98,6 +98,10 @@ paper: $(STAMP) ## run the paper's own eight cells, on the device there is
 
 picture: $(STAMP) ## draw the README's picture again
 	$(BIN)/mlmjoint pair "A man is [MASK] [MASK] the street." --methods mlm mrf ag --heatmap book/_static/joint.svg
+
+# Minutes, and only needed after a model has changed: building the book never does this.
+explorer: $(STAMP) ## compute the data of the page "Explore a joint"; ONLY=NAME for one example
+	$(BIN)/python -m mlmjoint.explorer --out book/_static/explore $(if $(ONLY),--only $(ONLY))
 
 clean: ## remove the built book and caches (.venv and results stay)
 	rm -rf _build build dist .pytest_cache .ruff_cache .hypothesis
