@@ -16,6 +16,7 @@ LOCK = [
     for line in (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
     if line and not line.startswith("#")
 ]
+PYTHON = "3.11"  # the lock's
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
@@ -42,6 +43,13 @@ def test_lock_holds_what_the_package_declares(requirement):
 def test_makefile_and_lock_ask_for_the_same_torch():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert re.search(r"^TORCH \?= (\S+)$", makefile, re.M).group(1) in LOCK
+
+
+def test_binder_installs_the_lock_and_the_package():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
+    (pip,) = (part["pip"] for part in environment["dependencies"] if isinstance(part, dict))
+    assert pip[-2:] == ["-r requirements.lock", "-e ."]
+    assert f"python={PYTHON}" in environment["dependencies"]
 
 
 def test_ci_runs_the_readme_s_test_command():

@@ -13,6 +13,11 @@ ROLES = (
     ('role="list" class="citation-list"', 'class="citation-list"'),
     (' aria-label="Toggle hidden content"', ""),
     ('role="doc-biblioentry"', 'role="group" aria-label="Reference"'),
+    # A box that scrolls must be reached by the keyboard.
+    (
+        'class="pst-scrollable-table-container"',
+        'class="pst-scrollable-table-container" tabindex="0"',
+    ),
 )
 
 

@@ -1,0 +1,72 @@
+"""Every link inside the built book leads somewhere, and every chapter can be opened elsewhere."""
+
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from mlmjoint.pages import chapters
+
+# The worker that builds the book.
+pytestmark = pytest.mark.xdist_group("book")
+
+
+class Page(HTMLParser):
+    """The anchors of a page and the addresses it links to."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.anchors, self.links = set(), []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.anchors |= {given[key] for key in ("id", "name") if given.get(key)}
+        if tag == "a" and given.get("href"):
+            self.links.append(given["href"])
+        elif tag in ("img", "script", "link") and (given.get("src") or given.get("href")):
+            self.links.append(given.get("src") or given["href"])
+
+
+@pytest.fixture(scope="module")
+def pages(built) -> dict[Path, Page]:
+    static = built / "_static"
+    paths = [path for path in built.rglob("*.html") if static not in path.parents]
+    return {path: Page(path) for path in paths}
+
+
+def test_internal_links_and_anchors_resolve(pages):
+    broken = []
+    for path, page in pages.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            if not target.exists():
+                broken.append(f"{path.name}: {link}")
+            elif parts.fragment and target in pages:
+                anchors = pages[target].anchors
+                if unquote(parts.fragment) not in anchors and parts.fragment not in anchors:
+                    broken.append(f"{path.name}: {link}")
+    assert broken == []
+    assert sum(len(page.links) for page in pages.values()) > 500
+
+
+def test_nothing_is_loaded_from_elsewhere(pages, built):
+    """Links may lead out; scripts, styles and pictures may not come in."""
+    for path in pages:
+        text = path.read_text(encoding="utf-8")
+        for tag in ("<script src=", "<img src=", '<link rel="stylesheet" href='):
+            for quote in "\"'":
+                assert f"{tag}{quote}http" not in text, path.name
+
+
+def test_every_chapter_has_its_buttons(pages, built):
+    for chapter in chapters.all_chapters():
+        links = pages[built / "notebooks" / f"{chapter.path.stem}.html"].links
+        where = f"notebooks/{chapter.path.name}"
+        colab = f"https://colab.research.google.com/github/mlmjoint/mlmjoint/blob/main/{where}"
+        binder = f"https://mybinder.org/v2/gh/mlmjoint/mlmjoint/main?urlpath=lab/tree/{where}"
+        assert colab in links and binder in links
