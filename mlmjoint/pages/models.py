@@ -96,6 +96,7 @@ def _measured(name: str) -> dict:
 def _card_section(card: dict) -> list[str]:
     """The card's own text, one level down, with a heading that can be linked to."""
     text = re.sub(r"^(#+) ", r"#\1 ", card_text(card), flags=re.M)
+    text = re.sub(r"`([0-9a-f]{16})[0-9a-f]{48}`", r"`\1…`", text)  # as long as in tables
     return [f"(model-{card['name']})=", *text.splitlines(), ""]
 
 

@@ -20,12 +20,12 @@ GROUPS = {
     "antibodies": "Antibodies",
 }
 OTHERS = "Other studies"
+# Many studies that say something only together, in a chapter's figure.
+FOLDED = (GROUPS["training"],)
 SHOWN = ("mlm", "mrf", "hcb", "ag")  # the paper's, side by side at a glance
-FAITHFUL, VARIANTS, JSD = (
-    "Faithfulness (nats)",
-    "Variants of AG and HCB",
-    "JSD between joints (nats)",
-)
+# Titles of the tables, as the report gives them.
+FAITHFUL, VARIANTS = "Faithfulness (nats)", "Variants of AG and HCB"
+JSD = "JSD between joints (nats)"
 PAIRED = "Paired sign-flip tests over examples, Holm's correction in each column"
 
 INTRO = """\
@@ -61,7 +61,7 @@ def page(_: str) -> str:
     for title, cells in groups.items():
         lines += [f"({_anchor(title)})=", f"## {title}", ""]
         for cell in cells:
-            lines += _study(cell, held[cell])
+            lines += _study(cell, held[cell], folded=title in FOLDED)
     lines.append(FIGURES)
     for chapter in chapters.with_figures():
         lines += _figures(chapter)
@@ -116,8 +116,9 @@ def _glance(held: dict) -> list[str]:
     return dense(table([*headings, "incompatibility"], rows))
 
 
-def _study(cell: str, tables: dict) -> list[str]:
+def _study(cell: str, tables: dict, folded: bool) -> list[str]:
     manifest = stored.manifest(cell)
+    measured = _wide(tables["Perplexity"], tables[FAITHFUL])
     file = _relative(stored.folder() / f"{cell}.csv")
     lines = [
         f"(study-{cell})=",
@@ -127,7 +128,7 @@ def _study(cell: str, tables: dict) -> list[str]:
         f"{manifest['vocabulary']:,} tokens in each table. "
         f"{{download}}`All its tables <{file}>` at full precision.",
         "",
-        *dense(_wide(tables["Perplexity"], tables[FAITHFUL])),
+        *(dropdown("Perplexity and faithfulness", measured) if folded else dense(measured)),
     ]
     if VARIANTS in tables:
         lines += dropdown(VARIANTS, _wide(tables[VARIANTS]))
