@@ -38,7 +38,8 @@ def draw_intervals(
             _draw_rows(axis, names, series)
             if reference is not None:
                 axis.axvline(reference, color="#6B6B6B", linewidth=0.8, linestyle="--", zorder=0)
-            axis.set_xscale("log" if log_x else "linear")
+            if log_x:
+                _plain_log(axis)
             axis.set_xlabel(label)
             axis.set_title(title)
             axis.grid(axis="x", alpha=0.25)
@@ -48,6 +49,16 @@ def draw_intervals(
         if len(shown) > 1:
             figure.legend(handles, shown, loc="outside upper center", ncols=len(shown))
     return figure
+
+
+def _plain_log(axis) -> None:
+    """A logarithmic axis with numbers as one writes them: 20, 50, 100, not powers of ten."""
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
+
+    axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.xaxis.set_minor_locator(NullLocator())
 
 
 def _draw_rows(axis, names: Sequence[str], series: Mapping[str, Rows]) -> None:

@@ -33,6 +33,15 @@ def test_the_first_name_is_on_top_and_series_are_told_apart():
     assert [text.get_text() for text in legend.get_texts()] == ["random", "contiguous"]
 
 
+def test_a_logarithmic_axis_has_plain_numbers():
+    rows = {"mlm": Interval(110.0, 90.0, 130.0), "ag": Interval(40.0, 35.0, 45.0)}
+    (axis,) = draw_intervals({"": {"random": rows}}, "nats", log_x=True).axes
+    low, high = axis.get_xlim()
+    held = [t for t in axis.xaxis.get_major_locator()() if low <= t <= high]
+    assert axis.get_xscale() == "log"
+    assert [axis.xaxis.get_major_formatter()(t) for t in held] == ["50", "100"]
+
+
 @pytest.mark.parametrize("across", [1, 2])
 def test_panels_share_names_and_leave_no_empty_axes(across):
     panels = {name: {"random": ROWS} for name in "xyz"}
