@@ -15,7 +15,7 @@ import yaml
 from mlmjoint import effort, models, pages, records, report, results
 from mlmjoint.cli import COMMANDS, build_parser
 from mlmjoint.errors import InputError
-from mlmjoint.pages import chapters, commands, markdown, pdf, stored
+from mlmjoint.pages import chapters, commands, contents, markdown, pdf, reproducing, stored
 from mlmjoint.pages import models as models_page
 from mlmjoint.pages import results as results_page
 from mlmjoint.pages import status as status_page
@@ -165,6 +165,27 @@ def test_commands_page_has_every_command_at_one_width(monkeypatch):
     assert "--as-published" in texts[0]
 
 
+# The first page
+
+
+def test_paths_stop_only_at_what_is_in_the_contents():
+    page = contents.page((ROOT / "book" / "index.md").read_text(encoding="utf-8"))
+    toc = (ROOT / "_toc.yml").read_text(encoding="utf-8")
+    paths = page.split("<!-- paths:begin -->")[1].split("<!-- paths:end -->")[0]
+    stops = re.findall(r"\]\(([^ )]+)", paths)
+    assert len(stops) > 12
+    for stop in stops:
+        name = Path(stop).stem
+        folder = "notebooks" if stop.endswith(".ipynb") else "book"
+        assert f"file: {folder}/{name}\n" in toc
+
+
+def test_the_first_page_asks_every_chapter_s_question():
+    page = (ROOT / "book" / "index.md").read_text(encoding="utf-8")
+    for chapter in chapters.all_chapters():
+        assert f"{int(chapter.number)}. **{chapters.link(chapter)}.** {chapter.question}" in page
+
+
 # Effort
 
 
@@ -182,15 +203,13 @@ def test_effort_is_processor_time_and_peak_memory():
 
 
 def test_effort_stands_on_the_page_once_measured(monkeypatch, tmp_path):
-    from mlmjoint.pages import effort as effort_page
-
     monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path))
-    assert effort_page.lines() == []
+    assert reproducing.effort_lines() == []
     path = effort.effort_path("quick")
     path.parent.mkdir()
     parts = {"01": {"cpu_seconds": 12.3, "bytes": 1_500_000_000}}
     path.write_text(json.dumps({"machine": "2 cores", "parts": parts}))
-    text = "\n".join(effort_page.lines())
+    text = "\n".join(reproducing.effort_lines())
     assert "| 12 s | 1.5 GB |" in text and "2 cores" in text
 
 

@@ -17,7 +17,7 @@ BOOK = ROOT / "book"
 
 def makers() -> dict[str, Callable[[str], str]]:
     """For each page the function that makes its text from the text it has now."""
-    from . import commands, contents, effort, models, results, status
+    from . import commands, contents, models, reproducing, results, status
 
     return {
         "models.md": models.page,
@@ -25,7 +25,7 @@ def makers() -> dict[str, Callable[[str], str]]:
         "status.md": status.page,
         "commands.md": commands.page,
         "index.md": contents.page,
-        "reproducing.md": effort.page,
+        "reproducing.md": reproducing.page,
     }
 
 

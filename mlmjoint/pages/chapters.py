@@ -82,10 +82,14 @@ class Chapter:
         return found
 
 
+def listed() -> list[str]:
+    """What _toc.yml lists, chapters and pages, by their paths without a suffix."""
+    return re.findall(r"file: (\S+)", (ROOT / "_toc.yml").read_text(encoding="utf-8"))
+
+
 def all_chapters() -> list[Chapter]:
     """The notebooks of the contents in the order of their numbers."""
-    listed = re.findall(r"file: notebooks/(\S+)", (ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    paths = [ROOT / "notebooks" / f"{stem}.ipynb" for stem in sorted(listed)]
+    paths = [ROOT / f"{name}.ipynb" for name in sorted(listed()) if name.startswith("notebooks/")]
     return [Chapter(path, json.loads(path.read_text(encoding="utf-8"))["cells"]) for path in paths]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import BOOK, chapters
+from . import chapters
 from .markdown import replace_between
 
 # For whom, what for, and the stops: a chapter by its number, a page by its name and title.
@@ -24,6 +24,7 @@ PATHS = (
         "For a practitioner with a masked language model of their own, in any language. Ask it, "
         "measure it on your own text, choose a construction, know what it costs.",
         (
+            ("explore", "Explore"),
             ("reproducing", "Reproducing"),
             "01",
             "05",
@@ -62,4 +63,4 @@ def _stop(stop, found: dict[str, chapters.Chapter]) -> str | None:
         chapter = found.get(stop)
         return chapter and f"[{int(stop)}](../notebooks/{chapter.path.name} '{chapter.title}')"
     name, title = stop
-    return f"[{title}]({name}.md)" if (BOOK / f"{name}.md").is_file() else None
+    return f"[{title}]({name}.md)" if f"book/{name}" in chapters.listed() else None

@@ -1,4 +1,4 @@
-"""Time and memory per chapter on book/reproducing.md, measured by `python -m mlmjoint.effort`."""
+"""What code puts on book/reproducing.md: time and memory per chapter, the chapter on clusters."""
 
 from __future__ import annotations
 
@@ -7,15 +7,28 @@ from . import chapters
 from .markdown import replace_between, table
 
 PROFILES = ("quick", "full")
+COSTS = "11"  # the chapter on what it costs
 
 
 def page(before: str) -> str:
-    """The page with its table of effort renewed."""
-    return replace_between(before, "effort", lines())
+    """The page with its table of time and memory and its link to the chapter on costs renewed."""
+    return replace_between(replace_between(before, "effort", effort_lines()), "scale", _scale())
 
 
-def lines() -> list[str]:
-    """A table with a row per chapter and columns for each measured profile, or nothing."""
+def _scale() -> list[str]:
+    found = [chapter for chapter in chapters.all_chapters() if chapter.number == COSTS]
+    link = "".join(map(chapters.link, found))
+    text = (
+        f"{link} says how one starts it on Slurm or in a cloud, and what the paper's studies take."
+    )
+    return [text, ""] if found else []
+
+
+def effort_lines() -> list[str]:
+    """A table with a row per chapter and columns for each measured profile, or nothing.
+
+    The measurements are those of `python -m mlmjoint.effort`.
+    """
     held = {profile: effort.read(profile) for profile in PROFILES}
     held = {profile: found for profile, found in held.items() if found}
     if not held:
