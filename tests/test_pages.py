@@ -32,10 +32,10 @@ def test_no_page_is_stale():
 
 def test_check_changes_nothing_and_fails_on_a_stale_page(monkeypatch, tmp_path, capsys):
     shutil.copytree(ROOT / "book", tmp_path / "book", ignore=shutil.ignore_patterns("_*"))
-    monkeypatch.setattr(pages, "BOOK", tmp_path / "book")
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
     page = tmp_path / "book" / "commands.md"
     page.write_text(page.read_text() + "typed by hand\n")
-    monkeypatch.setattr(pages, "makers", lambda: {"commands.md": commands.page})
+    monkeypatch.setattr(pages, "makers", lambda: {"book/commands.md": commands.page})
     monkeypatch.setattr(stored, "outdated", lambda: [])
     assert pages.main(["--check"]) == 1
     assert "book/commands.md: stale" in capsys.readouterr().out

@@ -1,8 +1,9 @@
 """The book's pages that are made by code: written from cards, manifests, records and notebooks.
 
 `python -m mlmjoint.pages` (or `make pages`) writes them all, ``--check`` names those that are
-stale. Whole pages are models, results, status and commands; in index and reproducing only what
-stands between two comments is replaced. Nothing here computes a result: it lays out stored ones.
+stale. Whole pages are models, results, status and commands; in index, reproducing and the README
+only what stands between two comments is replaced. Nothing here computes a result: it lays out
+stored ones.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ BOOK = ROOT / "book"
 
 
 def makers() -> dict[str, Callable[[str], str]]:
-    """For each page the function that makes its text from the text it has now."""
-    from . import commands, contents, models, reproducing, results, status
+    """For each file the function that makes its text from the text it has now."""
+    from . import commands, contents, models, readme, reproducing, results, status
 
     return {
-        "models.md": models.page,
-        "results.md": results.page,
-        "status.md": status.page,
-        "commands.md": commands.page,
-        "index.md": contents.page,
-        "reproducing.md": reproducing.page,
+        "book/models.md": models.page,
+        "book/results.md": results.page,
+        "book/status.md": status.page,
+        "book/commands.md": commands.page,
+        "book/index.md": contents.page,
+        "book/reproducing.md": reproducing.page,
+        "README.md": readme.page,
     }
 
 
@@ -33,7 +35,7 @@ def stale() -> dict[str, str]:
     """The fresh text of every page that differs from it."""
     found = {}
     for name, make in makers().items():
-        path = BOOK / name
+        path = ROOT / name
         before = path.read_text(encoding="utf-8") if path.is_file() else ""
         after = make(before)
         if after != before:
@@ -55,9 +57,9 @@ def main(argv: list[str] | None = None) -> int:
     # A page cannot be laid out from tables that are not there.
     found = {} if check and outdated else stale()
     for name, text in found.items():
-        names.append(f"book/{name}")
+        names.append(name)
         if not check:
-            (BOOK / name).write_text(text, encoding="utf-8")
+            (ROOT / name).write_text(text, encoding="utf-8")
     for name in names:
         print(f"{name}: {'stale; run `make pages`' if check else 'written'}")
     return 1 if check and names else 0

@@ -55,7 +55,7 @@ As the chapters show them, with their captions. Each is stored as svg and pdf in
 
 def page(_: str) -> str:
     """The page, whatever it was before."""
-    groups = _grouped()
+    groups = grouped()
     held = {cell: stored.read(cell) for cells in groups.values() for cell in cells}
     lines = [*header("results"), INTRO, *_contents(groups), GLANCE, *_glance(held)]
     for title, cells in groups.items():
@@ -68,7 +68,7 @@ def page(_: str) -> str:
     return join(lines)
 
 
-def _grouped() -> dict[str, list[str]]:
+def grouped() -> dict[str, list[str]]:
     """The stored studies under the titles of their groups, as far as there are any."""
     home = {
         cell.name: GROUPS.get(name, OTHERS)
@@ -105,7 +105,7 @@ def _glance(held: dict) -> list[str]:
         rows.append(
             [
                 link(cell, f"study-{cell}"),
-                _count(cell),
+                stored.progress(cell),
                 *(_value(joint.get(label(name))) for name in SHOWN),
                 f"{best} {_value(joint[best])}",
                 _value(ag),
@@ -124,7 +124,7 @@ def _study(cell: str, tables: dict, folded: bool) -> list[str]:
         f"(study-{cell})=",
         f"### {cell}",
         "",
-        f"{_count(cell)} pairs ({manifest['pairs']}) from {manifest['data']['source']}, "
+        f"{stored.progress(cell)} pairs ({manifest['pairs']}) from {manifest['data']['source']}, "
         f"{manifest['vocabulary']:,} tokens in each table. "
         f"{{download}}`All its tables <{file}>` at full precision.",
         "",
@@ -203,12 +203,6 @@ def _figures(chapter) -> list[str]:
 def _stacked(cell):
     """A mean above its interval: side by side a table of four measures would not fit a page."""
     return str(cell).replace(" [", "<br>[") if isinstance(cell, Entry) else cell
-
-
-def _count(cell: str) -> str:
-    """How many pairs there are, and how many there will be where a study is still going on."""
-    done, planned = stored.count(cell), stored.manifest(cell)["n"]
-    return f"{done:,}" if done == planned else f"{done:,} of {planned:,}"
 
 
 def _value(entry: Entry | None) -> str | None:

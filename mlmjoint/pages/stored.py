@@ -40,6 +40,12 @@ def count(cell: str) -> int:
     return path.read_bytes().count(b"\n") if path.is_file() else 0
 
 
+def progress(cell: str) -> str:
+    """How many pairs there are, and how many there will be where a study is still going on."""
+    done, planned = count(cell), manifest(cell)["n"]
+    return f"{done:,}" if done == planned else f"{done:,} of {planned:,}"
+
+
 def manifest(cell: str) -> dict:
     return read_manifest(results.cell_folder(PROFILE, cell))
 
