@@ -80,10 +80,10 @@ EXAMPLES = (
         "A verb and its object, with a word between them.",
     ),
     Example(
-        "umbrella",
+        "beach",
         "en-small",
-        "It is {raining} so she opens her {umbrella}.",
-        "A cause and what follows from it, five words apart.",
+        "Two {dogs} are chasing the same {ball} along the beach.",
+        "Who chases and what is chased, five words apart.",
     ),
     Example(
         "laundry",

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from . import streams
+from . import cells, streams
 from .cells import Cells
 from .conditionals import conditionals
 from .errors import InputError
@@ -38,6 +38,7 @@ from .tables import Tables
 SHOWN = 60  # tokens on each side
 PAIRS = 12  # likeliest pairs listed for each joint
 STEPS = (0, 1, 2, 3, 5, 8, 13, 20, 40, 100, 300)  # of the published update
+SMALL = 2e-3  # nats a context, below which single precision would show in the digits of J
 FLOOR = -80.0  # a zero of the tables is stored as e^-80: the page multiplies logs by 0
 
 
@@ -97,17 +98,23 @@ def _step(tables: Tables, steps: int) -> Joint:
 
 def objective(q: Joint) -> float:
     """How far the joint's conditionals are from the model's, in nats (eq-ag-objective)."""
-    zeros = tuple(torch.zeros(size, dtype=torch.float64) for size in q.tables.shape)
-    return float(streams.totals(q.tables, [q.cells], [q.log_marginals()], zeros)[0][0])
+    tables = q.tables
+    zeros = tuple(torch.zeros(size, dtype=torch.float64) for size in tables.shape)
+    fast = float(streams.totals(tables, [q.cells], [q.log_marginals()], zeros)[0][0])
+    if fast > SMALL * sum(tables.shape):
+        return fast
+    margins = cells.log_marginals(tables.log_a, tables.log_b, q.cells)
+    both = tables.log_a, tables.log_b, [q.cells], [margins], zeros, streams.FLOOR
+    return float(cells.totals(*both)[0][0])
 
 
 def _joint(q: Joint, rows: torch.Tensor, columns: torch.Tensor) -> dict:
     """One joint as the page reads it: its formula, its marginals, how far it is from the model."""
-    cells, (log_a, log_b) = q.cells, q.log_marginals()
-    vectors = [cells.row[rows], cells.col[columns], log_a[rows], log_b[columns]]
+    formula, (log_a, log_b) = q.cells, q.log_marginals()
+    vectors = [formula.row[rows], formula.col[columns], log_a[rows], log_b[columns]]
     data = {
-        "family": cells.family,
-        "c": [cells.ca, cells.cb],
+        "family": formula.family,
+        "c": [formula.ca, formula.cb],
         "vectors": _pack(torch.cat(vectors)),
         "objective": _round(objective(q)),
     }
@@ -182,8 +189,8 @@ class Explored:
         """log μ over the tokens shown (n, m), and the two log marginals."""
         n, m = self.log_a.shape
         row, col, log_a, log_b = _unpack(stored["vectors"]).split([n, m, n, m])
-        cells = Cells(stored["family"], row, col, *stored["c"])
-        return cells.log_block(self.log_a, self.log_b), log_a, log_b
+        formula = Cells(stored["family"], row, col, *stored["c"])
+        return formula.log_block(self.log_a, self.log_b), log_a, log_b
 
 
 def read(path: Path) -> Explored:

@@ -1,0 +1,398 @@
+"""The page *Explore a joint*: its data says what the package says, and the page shows its data."""
+
+import math
+import time
+
+import pytest
+import torch
+from browsing import ROOT, axe, needs_browser, requests_in, resize, set_theme
+
+import mlmjoint
+from mlmjoint import corpora, explorer
+from mlmjoint.errors import InputError
+from mlmjoint.examples import EXAMPLES, Example
+from mlmjoint.joints import METHODS
+from mlmjoint.measure import text_vocabulary
+from mlmjoint.wheels import CHECKPOINTS
+
+FOLDER = ROOT / "book" / "_static" / "explore"
+KEYS = Example("keys", "toy", "the {keys} near the gate {are} broken .", "a note")
+PAGE = "book/explore.html"
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    """The toy model, its tables for an example, and the example read back from a file."""
+    mlm = mlmjoint.load("toy")
+    data, tables = explorer.explore(mlm, KEYS)
+    path = explorer.write(data, tmp_path_factory.mktemp("explore"))
+    return mlm, tables, explorer.read(path)
+
+
+def shown_cells(tables, data):
+    """Rows and columns of the tables that the file shows, found by their names."""
+    places = []
+    for side in (0, 1):
+        names = [tables.token(side, k) for k in range(tables.shape[side])]
+        places.append(torch.tensor([names.index(name) for name in data["tokens"][side]]))
+    return places
+
+
+# The files
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_file_read_back_gives_the_joint(toy, method):
+    _, tables, stored = toy
+    rows, columns = shown_cells(tables, stored.data)
+    joint = mlmjoint.joint(tables, method)
+    log_mu, log_a, log_b = stored.log_joint(stored.data["joints"][method])
+    close = {"atol": 2e-5, "rtol": 0}
+    torch.testing.assert_close(log_mu, joint.log_prob(rows[:, None], columns[None, :]), **close)
+    torch.testing.assert_close(log_a, joint.log_marginals()[0][rows], **close)
+    torch.testing.assert_close(log_b, joint.log_marginals()[1][columns], **close)
+    for (a, b, p), (x, y, q) in zip(stored.data["top"][method], joint.top(12), strict=True):
+        assert (a, b) == (x, y)
+        assert p == pytest.approx(q, rel=1e-5)
+
+
+def test_the_steps_are_the_published_ones(toy):
+    _, tables, stored = toy
+    rows, columns = shown_cells(tables, stored.data)
+    assert [step["steps"] for step in stored.data["steps"]] == list(explorer.STEPS)
+    start = stored.log_joint(stored.data["steps"][0])[0]
+    assert start.exp().mean() == pytest.approx(1 / math.prod(tables.shape), rel=1e-5)
+    for step in stored.data["steps"][1:]:
+        joint = mlmjoint.joint(tables, "ag", solver="published", iterations=step["steps"])
+        expected = joint.log_prob(rows[:, None], columns[None, :])
+        torch.testing.assert_close(stored.log_joint(step)[0], expected, atol=2e-5, rtol=0)
+        assert step["objective"] == pytest.approx(joint.objective, rel=1e-5)
+        assert step["residual"] == pytest.approx(joint.residual, rel=1e-5)
+
+
+def test_objectives_are_a_kl_times_contexts(toy):
+    _, tables, stored = toy
+    found = mlmjoint.metrics(tables, METHODS)
+    for method in METHODS:
+        expected = found[method]["a_kl"] * sum(tables.shape)
+        assert stored.data["joints"][method]["objective"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_words_of_the_text_are_shown_however_unlikely(toy):
+    _, tables, _ = toy
+    joints = [mlmjoint.joint(tables, "mlm")]
+    least = tuple(int(m.argmin()) for m in joints[0].log_marginals())
+    for side, shown in enumerate(explorer.shown_tokens(joints, least)):
+        assert len(shown) == min(explorer.SHOWN, tables.shape[side])
+        assert least[side] in shown
+        assert shown[0] == joints[0].log_marginals()[side].argmax()
+
+
+def test_a_mark_on_half_a_word_is_refused(toy):
+    mlm = toy[0]
+    for text in ("the {keys near} the gate {are} broken .", "the {keys} are broken ."):
+        with pytest.raises(InputError, match="'half': mark two words that are one token each"):
+            explorer.explore(mlm, Example("half", "toy", text, ""))
+
+
+def test_reactions_and_antibodies_are_shipped_ones():
+    shipped = {name: {s.text for s in corpora.corpus(name)} for name in ("reactions", "antibodies")}
+    homes = {"rxnmapper": "reactions", "sapiens-vh": "antibodies"}
+    for example in EXAMPLES:
+        if example.model in homes:
+            assert example.plain in shipped[homes[example.model]]
+    models = [example.model for example in EXAMPLES]
+    assert [models.count(name) for name in ("en-small", *homes)] == [12, 2, 2]
+
+
+# The committed data
+
+
+@pytest.fixture(scope="module", params=[example.name for example in EXAMPLES])
+def committed(request):
+    return explorer.read(FOLDER / f"{request.param}.js")
+
+
+def test_the_folder_holds_the_examples_and_is_small(tmp_path):
+    files = {path.name for path in FOLDER.iterdir()}
+    assert files == {"index.js", *(f"{example.name}.js" for example in EXAMPLES)}
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= 3e6
+    fresh = explorer.write_index(tmp_path).read_text(encoding="utf-8")
+    assert (FOLDER / "index.js").read_text(encoding="utf-8") == fresh, "stale: run `make explorer`"
+
+
+def test_committed_data_is_of_these_weights_and_sentences(committed):
+    data = committed.data
+    example = next(example for example in EXAMPLES if example.name == data["name"])
+    assert data["text"] == example.pieces
+    assert data["note"] == example.note
+    name = data["model"]["name"]
+    assert name == example.model
+    if name in CHECKPOINTS:
+        checkpoint = CHECKPOINTS[name]
+        expected = f"{checkpoint.requirement} sha256:{checkpoint.sha256}"
+        assert data["model"]["revision"] == expected, "stale: run `make explorer`"
+    else:
+        mlm = mlmjoint.load(name)
+        assert data["model"]["fingerprint"] == mlm.fingerprint, "stale: run `make explorer`"
+
+
+def test_committed_joints_hold_together(committed):
+    data = committed.data
+    assert list(data["joints"]) == list(METHODS)
+    for stored in [*data["joints"].values(), *data["steps"]]:
+        log_mu, log_a, log_b = committed.log_joint(stored)
+        assert bool(torch.isfinite(log_mu).all())
+        assert float(log_mu.exp().sum()) <= 1 + 1e-5
+        # What is shown of a row is part of its marginal.
+        assert bool((log_mu.logsumexp(1) <= log_a + 1e-4).all())
+        assert bool((log_mu.logsumexp(0) <= log_b + 1e-4).all())
+
+
+def test_committed_solution_is_the_optimum(committed):
+    data = committed.data
+    objectives = {method: stored["objective"] for method, stored in data["joints"].items()}
+    assert min(objectives, key=objectives.get) == "ag"
+    assert data["bound"] <= objectives["ag"] * (1 + 5e-5)
+    # The page says that the two agree to the last digit shown.
+    assert objectives["ag"] == pytest.approx(data["bound"], rel=5e-5)
+    falling = [step["objective"] for step in data["steps"]]
+    assert falling == sorted(falling, reverse=True)
+    assert falling[-1] >= data["bound"]
+
+
+def test_committed_english_is_what_the_model_says():
+    """Two rows of p(b | a) and two columns of p(a | b), each from a forward of its own."""
+    stored = explorer.read(FOLDER / "street.js")
+    mlm = mlmjoint.load("en-small")
+    example = next(example for example in EXAMPLES if example.name == "street")
+    pair = mlm.pair(example.masked)
+    keep = text_vocabulary(mlm)
+    ids = [mlm.tokenizer.convert_tokens_to_ids(names) for names in stored.data["tokens"]]
+    for side, table in ((0, stored.log_b), (1, stored.log_a.t())):
+        for k in (0, 7):
+            given, masked = pair.positions[side], pair.positions[1 - side]
+            written = pair.input_ids.clone()
+            written[given] = ids[side][k]
+            with torch.inference_mode():
+                logits = mlm.model(input_ids=written[None]).logits[0, masked].double()
+            expected = (logits - logits[keep].logsumexp(0))[ids[1 - side]]
+            torch.testing.assert_close(table[k], expected, atol=2e-4, rtol=0)
+
+
+# The page
+
+
+@pytest.fixture
+def page(browser, address):
+    """The page just opened, everything it logged and asked for since kept in the browser's logs."""
+    browser.get("about:blank")
+    resize(browser, "wide")
+    for kind in ("browser", "performance"):
+        browser.get_log(kind)
+    browser.get(f"{address}/{PAGE}")
+    set_theme(browser, "light")
+    return ready(browser)
+
+
+def ready(browser):
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    shown = "return document.querySelectorAll('.ex-app.ex-ready').length"
+    WebDriverWait(browser, 20).until(lambda b: b.execute_script(shown) == 2)
+    return browser
+
+
+def element(browser, name):
+    return browser.find_element("id", f"ex-{name}")
+
+
+def text(browser, name) -> str:
+    return element(browser, name).text
+
+
+def wait_for(browser, name, part: str) -> None:
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    WebDriverWait(browser, 20).until(lambda b: part in text(b, name))
+
+
+def press(browser, *keys) -> None:
+    from selenium.webdriver import ActionChains
+
+    ActionChains(browser).send_keys(*keys).perform()
+
+
+def percent(p: float) -> str:
+    """A probability as the page writes it: three digits, in powers of ten when it is small."""
+    if 100 * p < 1e-3:
+        lead, exponent = f"{100 * p:.1e}".split("e")
+        raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+        return f"{lead} × 10{raised} %"
+    value = float(f"{100 * p:.2e}")
+    return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f} %"
+
+
+def pair_line(name: str, method: str, i: int, j: int) -> str:
+    """What the page should say of a pair, from the file as Python reads it."""
+    stored = explorer.read(FOLDER / f"{name}.js")
+    log_mu = stored.log_joint(stored.data["joints"][method])[0]
+    a, b = stored.data["tokens"][0][i], stored.data["tokens"][1][j]
+    return f"{a} {b} {percent(math.exp(log_mu[i, j]))}"
+
+
+@needs_browser
+@pytest.mark.xdist_group("book")
+class TestPage:
+    def test_shows_the_pair_of_the_text_first(self, page):
+        gold = explorer.read(FOLDER / "street.js").data["gold"]
+        assert text(page, "sentence").startswith("A man is walking")
+        assert text(page, "readout").startswith(pair_line("street", "ag", *gold))
+        assert element(page, "readout").get_attribute("aria-live") == "polite"
+
+    def test_arrow_keys_walk_through_the_tabs(self, page):
+        from selenium.webdriver.common.keys import Keys
+
+        tabs = page.find_elements("css selector", '[role="tab"]')
+        assert [tab.get_attribute("data-method") for tab in tabs] == list(METHODS)
+        page.execute_script("arguments[0].focus()", element(page, "tab-ag"))
+        seen = {text(page, "facts")}
+        for method in [*METHODS[METHODS.index("ag") + 1 :], *METHODS[: METHODS.index("ag")]]:
+            press(page, Keys.ARROW_RIGHT)  # past the last comes the first
+            active = page.switch_to.active_element
+            assert active.get_attribute("data-method") == method
+            assert active.get_attribute("aria-selected") == "true"
+            panel = element(page, "panel")
+            assert panel.get_attribute("aria-labelledby") == active.get_attribute("id")
+            seen.add(text(page, "facts"))
+        assert len(seen) == len(METHODS)
+        for key, method in ((Keys.HOME, "mlm"), (Keys.END, "gibbs"), (Keys.LEFT, "chain-geo")):
+            press(page, key)
+            assert page.switch_to.active_element.get_attribute("data-method") == method
+        reachable = [tab for tab in tabs if tab.get_attribute("tabindex") == "0"]
+        assert len(reachable) == 1
+
+    def test_keyboard_chooses_another_example(self, page):
+        from selenium.webdriver.common.keys import Keys
+
+        page.execute_script("arguments[0].focus()", element(page, "example"))
+        press(page, Keys.ARROW_DOWN)
+        wait_for(page, "sentence", "casino")
+        gold = explorer.read(FOLDER / "casino.js").data["gold"]
+        assert text(page, "readout").startswith(pair_line("casino", "ag", *gold))
+        press(page, Keys.END)
+        wait_for(page, "note", "sapiens-vh")
+        assert text(page, "facts").count("21 × 21") == 1
+        assert "#show-apitegromab-ag" in page.current_url
+
+    def test_arrow_keys_walk_over_the_heatmap(self, page):
+        from selenium.webdriver.common.keys import Keys
+
+        page.execute_script("arguments[0].focus()", element(page, "map"))
+        i, j = explorer.read(FOLDER / "street.js").data["gold"]
+        press(page, Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
+        assert text(page, "readout").startswith(pair_line("street", "ag", i + 2, j + 1))
+        press(page, Keys.END, Keys.PAGE_DOWN)
+        assert text(page, "readout").startswith(pair_line("street", "ag", i + 12, 59))
+        press(page, Keys.ARROW_RIGHT)  # the edge
+        assert text(page, "readout").startswith(pair_line("street", "ag", i + 12, 59))
+
+    @pytest.mark.parametrize("method", ["mlm", "gibbs", "ag"])
+    def test_hovering_tells_the_pair_and_its_probability(self, page, method):
+        element(page, f"tab-{method}").click()
+        tokens = explorer.read(FOLDER / "street.js").data["tokens"]
+        box = page.execute_script(
+            """
+            arguments[0].scrollIntoView({behavior: 'instant'});
+            return arguments[0].getBoundingClientRect().toJSON();
+            """,
+            element(page, "map"),
+        )
+
+        def hover(x: float, y: float) -> tuple[int, int]:
+            at = {"type": "mouseMoved", "x": box["x"] + x, "y": box["y"] + y}
+            page.execute_cdp_cmd("Input.dispatchMouseEvent", at)
+            time.sleep(0.2)  # a browser hands moves out with its next picture
+            i, j = map(list.index, tokens, text(page, "readout").split()[:2])
+            assert text(page, "readout").startswith(pair_line("street", method, i, j))
+            return i, j
+
+        x, y = box["width"] / 2, box["height"] / 2
+        i, j = hover(x, y)
+        assert 20 <= i <= 40 and 20 <= j <= 40
+        # A cell is between 6 and 12 pixels wide here.
+        assert hover(x + 12, y) in [(i, j + 1), (i, j + 2)]
+        assert hover(x, y + 12) in [(i + 1, j), (i + 2, j)]
+
+    def test_lists_the_likeliest_pairs_and_the_mass_shown(self, page):
+        stored = explorer.read(FOLDER / "street.js")
+        rows = page.find_elements("css selector", "#ex-top tr")
+        assert [row.text for row in rows] == [
+            f"{a} {b} {percent(p)}" for a, b, p in stored.data["top"]["ag"]
+        ]
+        log_mu = stored.log_joint(stored.data["joints"]["ag"])[0]
+        for size in (60, 15):
+            page.find_element("css selector", f'#ex-sizes input[value="{size}"]').click()
+            mass = percent(float(log_mu[:size, :size].exp().sum()))
+            assert f"all {size} × {size} pairs shown\n{mass}" in text(page, "facts")
+
+    def test_slider_follows_the_published_steps(self, page):
+        from selenium.webdriver.common.keys import Keys
+
+        data = explorer.read(FOLDER / "street.js").data
+        slider = element(page, "step")
+        page.execute_script("arguments[0].focus()", slider)
+        assert slider.get_attribute("aria-valuetext") == "40 steps"
+        before = text(page, "compare")
+        press(page, Keys.ARROW_RIGHT)
+        assert slider.get_attribute("aria-valuetext") == "100 steps"
+        assert text(page, "compare") != before
+        current = page.find_element("css selector", "#ex-table tr[aria-current]").text.split()
+        step = next(step for step in data["steps"] if step["steps"] == 100)
+        assert current[0] == "100"
+        assert float(current[1].replace(",", "")) == pytest.approx(step["objective"], rel=1e-3)
+        assert float(current[-1]) == pytest.approx(step["residual"], rel=1e-2)
+        press(page, Keys.HOME)
+        assert slider.get_attribute("aria-valuetext") == "the uniform start"
+        assert "solved" in text(page, "compare")
+
+    def test_a_link_shows_what_it_names(self, page):
+        from selenium.webdriver.common.keys import Keys
+
+        page.find_element("css selector", 'a[href="#show-children-mlm"]').send_keys(Keys.ENTER)
+        wait_for(page, "sentence", "playing in the park")
+        assert element(page, "tab-mlm").get_attribute("aria-selected") == "true"
+
+    def test_is_accessible_in_both_themes_with_everything_in_use(self, page):
+        for theme in ("light", "dark"):
+            set_theme(page, theme)
+            element(page, "tab-mrf").click()
+            time.sleep(0.3)
+            assert axe(page) == []
+
+    def test_fits_a_phone(self, page):
+        resize(page, "narrow")
+        for name in ("street", "bromide", "bevacizumab"):
+            page.execute_script("location.hash = arguments[0]", f"#show-{name}-ag")
+            wait_for(page, "sentence", explorer.read(FOLDER / f"{name}.js").data["text"][0][:8])
+            time.sleep(0.2)
+            sideways = "const e = document.scrollingElement; return e.scrollWidth - e.clientWidth"
+            assert page.execute_script(sideways) <= 0
+        assert axe(page) == []
+
+    def test_asks_no_other_machine_and_logs_no_error(self, page, address):
+        for name in ("hair", "sulfonate"):
+            page.execute_script("location.hash = arguments[0]", f"#show-{name}-hcb")
+        wait_for(page, "note", "SMILES")
+        requests = requests_in(page.get_log("performance"))
+        assert any(url.endswith("/_static/explore/sulfonate.js") for url in requests)
+        assert [url for url in requests if not url.startswith(address)] == []
+        assert [e for e in page.get_log("browser") if e["level"] == "SEVERE"] == []
+
+    def test_works_from_disk(self, browser, built):
+        resize(browser, "wide")
+        browser.get((built / PAGE).as_uri() + "#show-guitar-gibbs")
+        ready(browser)
+        assert "playing" in text(browser, "sentence")
+        gold = explorer.read(FOLDER / "guitar.js").data["gold"]
+        assert text(browser, "readout").startswith(pair_line("guitar", "gibbs", *gold))
