@@ -114,7 +114,7 @@ window.mlmjointDraw = (() => {
       room.left = labelRoom(canvas, data.tokens[0].slice(0, n));
       room.below = labelRoom(canvas, data.tokens[1].slice(0, m));
     }
-    const cell = Math.min(full ? 30 : 60, (width - room.left - room.right) / m);
+    const cell = Math.min(full ? 40 : 60, (width - room.left - room.right) / m);
     return { ...room, labels, cell, width: cell * m, height: cell * n };
   }
 
