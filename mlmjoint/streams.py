@@ -67,8 +67,11 @@ def over_rows(function: Callable, args: Sequence, sums: Sequence[np.ndarray], ro
     return [sum(parts) for parts in zip(*copies, strict=True)]
 
 
-def log_marginals(tables: Tables, joints: Sequence[Cells]) -> tuple[list, tuple]:
-    """Log marginals of every joint, and the row and column means of log p(a|b) − log p(b|a)."""
+def log_marginals(tables: Tables, joints: Sequence[Cells], kind=None) -> tuple[list, tuple]:
+    """Log marginals of every joint, and the row and column means of log p(a|b) − log p(b|a).
+
+    ``kind`` asks for a precision; by default it is chosen as :func:`precision` says.
+    """
     if not joints:
         return [], blocks.log_ratio_means(tables.log_a, tables.log_b, FLOOR)
     if not compiled(tables) or _too_wide(joints):
@@ -83,7 +86,7 @@ def log_marginals(tables: Tables, joints: Sequence[Cells]) -> tuple[list, tuple]
         ratios = blocks.log_ratio_means(tables.log_a, tables.log_b, FLOOR)
         return [_separable(joint) for joint in joints], ratios
     kind, packed = _pack(
-        tables, [joint for joint, skip in zip(joints, free, strict=True) if not skip]
+        tables, [joint for joint, skip in zip(joints, free, strict=True) if not skip], kind
     )
     sums = [np.zeros((count, rows)), np.zeros((count, cols)), np.zeros(rows), np.zeros(cols)]
     out = over_rows(kernels.marginals, [*arrays(tables), *packed], sums, rows)
@@ -103,14 +106,14 @@ def log_marginals(tables: Tables, joints: Sequence[Cells]) -> tuple[list, tuple]
     return margins, (torch.from_numpy(out[2] / cols), torch.from_numpy(out[3] / rows))
 
 
-def totals(tables: Tables, joints: Sequence[Cells], margins, ratio_means):
+def totals(tables: Tables, joints: Sequence[Cells], margins, ratio_means, kind=None):
     """KL sums (K,), JSD sums (K, K lower triangle) and Σ of squared double-centred log ratios."""
     if not joints or not compiled(tables) or _too_wide(joints):
         return blocks.totals(tables.log_a, tables.log_b, joints, margins, ratio_means, FLOOR)
     from . import kernels
 
     count = len(joints)
-    kind, packed = _pack(tables, joints)
+    kind, packed = _pack(tables, joints, kind)
     log_row, log_col = (
         np.stack([margin[axis].numpy() for margin in margins]).clip(FLOOR).astype(kind)
         for axis in (0, 1)
@@ -158,12 +161,12 @@ def _too_wide(joints: Sequence[Cells]) -> bool:
     return any(float(v.max() - v.min()) > WIDEST_DOUBLE for v in strengths)
 
 
-def _pack(tables: Tables, joints: Sequence[Cells]):
+def _pack(tables: Tables, joints: Sequence[Cells], kind=None):
     """The joints as flat arrays for the kernels, in one precision."""
     row = np.stack([joint.row.numpy() for joint in joints])
     col = np.stack([joint.col.numpy() for joint in joints])
     strengths = [v for k, j in enumerate(joints) if j.family == "ag" for v in (row[k], col[k])]
-    kind = precision(tables, *strengths)
+    kind = kind or precision(tables, *strengths)
     shift, top = SHIFT[kind], np.finfo(kind).max / 4
     exp_row, exp_col, linear = np.zeros_like(row), np.zeros_like(col), np.zeros(len(joints), bool)
     with np.errstate(over="ignore"):

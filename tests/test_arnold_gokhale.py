@@ -307,3 +307,23 @@ def test_large_table_arithmetic_reaches_the_default_tolerance(monkeypatch, threa
             assert q.lower_bound <= q.objective
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5, 40])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_bound_holds_for_every_joint_however_far_its_strengths_are(seed, steps):
+    """The bound is one on the optimum: asked of a joint far from it, it must not rise above."""
+    tables = random_tables(30, 40, seed=seed)
+    optimum = joint(tables, "ag", tol=1e-9).objective
+    far = joint(tables, "ag", solver="published", iterations=steps)
+    assert 0.999 * optimum <= far.lower_bound <= optimum * (1 + 1e-9)
+    assert far.lower_bound <= far.objective
+
+
+def test_the_objective_of_large_float32_tables_is_that_of_float64(monkeypatch):
+    monkeypatch.setattr(streams, "DOUBLE_CELLS", 0)
+    tables = random_tables(400, 500, seed=1, dtype=torch.float32)
+    q = joint(tables, "ag")
+    twin = Tables(tables.log_a.double(), tables.log_b.double())
+    assert q.objective == pytest.approx(solver.objective(twin, q.solution), rel=1e-9)
+    assert q.lower_bound <= q.objective
