@@ -56,8 +56,7 @@ class Claim:
     @property
     def decisive(self) -> Comparison:
         """The test that speaks least for the claim: its lowest mean, of those not passed if any."""
-        failed = [t for t in self.tests if not _passed(t)] or self.tests
-        return min(failed, key=lambda t: t.difference.value)
+        return _weakest(self.tests)
 
 
 def label(name: str) -> str:
@@ -118,6 +117,11 @@ def _passed(test: Comparison) -> bool:
     return test.p_holm < LEVEL and test.difference.value > 0
 
 
+def _weakest(tests: Sequence[Comparison]) -> Comparison:
+    failed = [t for t in tests if not _passed(t)] or tests
+    return min(failed, key=lambda t: t.difference.value)
+
+
 def best(study: Study, metric: str = "p_nll", method: str = "ag", rivals=PAPER, seed=0) -> Claim:
     """Is a construction the best of the paper's five in a metric?
 
@@ -127,7 +131,7 @@ def best(study: Study, metric: str = "p_nll", method: str = "ag", rivals=PAPER, 
     rivals = [name for name in rivals if name != method and name in study.methods]
     tests = compare(study, metric, [(name, method) for name in rivals], seed)
     verdict = decide(tests)
-    nearest = min(tests, key=lambda t: t.difference.value)
+    weakest = _weakest(tests)
     short, own = HEADINGS[metric], label(method)
     if verdict == DENIED:
         better = [t for t in tests if t.p_holm < LEVEL and t.difference.value < 0]
@@ -136,10 +140,10 @@ def best(study: Study, metric: str = "p_nll", method: str = "ag", rivals=PAPER, 
     elif verdict == CONFIRMED:
         reason = f"It is significantly lower than each of the other {len(tests)}. "
     else:
-        lowest = own if nearest.difference.value >= 0 else label(nearest.first)
+        lowest = own if weakest.difference.value >= 0 else label(weakest.first)
         names = _list(label(t.first) for t in tests if not _passed(t))
         reason = f"{lowest} has the lowest mean, but {own} is not told apart from {names}. "
-    reason += f"{label(nearest.first)} − {own}: {_numbers(nearest, metric, len(tests))}."
+    reason += f"{label(weakest.first)} − {own}: {_numbers(weakest, metric, len(tests))}."
     text = f"{own} is best of the paper's constructions in {short}"
     return Claim(text, title(study), len(study.records), verdict, tests, reason)
 

@@ -99,6 +99,15 @@ class TestBest:
         assert "not told apart from HCB." in found.sentence
         assert "MLM" not in found.reason
 
+    def test_an_open_verdict_shows_the_test_that_left_it_open(self):
+        """HCB is near and told apart; MRF is further off, but scatters too much."""
+        study = made(shifts={"ag": -0.4, "hcb": -0.3}, noise=0.001)
+        for index, record in enumerate(study.records):
+            record["methods"]["mrf"]["p_nll"] += 9 * (-1) ** index
+        found = claims.best(study)
+        assert found.verdict == OPEN and found.decisive.first == "mrf"
+        assert "AG has the lowest mean, but AG is not told apart from MRF. MRF − AG" in found.reason
+
     def test_joints_the_paper_leaves_out_do_not_count(self):
         study = made(shifts={"ag": -0.4, "chain-geo": -0.9})
         assert claims.best(study).verdict == CONFIRMED
