@@ -1,6 +1,10 @@
 """Costs: the formulas against counted operations, the stored measurements, the paper's cells."""
 
 import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,10 +22,11 @@ from transformers import (
 
 import mlmjoint
 from benchmarks.baseline import fill_table
-from mlmjoint import costs, models, wheels
+from mlmjoint import cli, costs, models, results, wheels
 from mlmjoint.costs import Shape, fast_flops, plain_flops
 from mlmjoint.errors import InputError
 
+ROOT = Path(__file__).resolve().parents[1]
 VOCAB = 61
 
 
@@ -252,3 +257,75 @@ class TestMeasured:
         assert set(held["source"]) == {"snli", "xsum"}
         for counts in held["lengths"].values():
             assert all(int(length) >= 4 and count > 0 for length, count in counts.items())
+
+    def test_candidates_were_measured_with_the_model_that_is_shipped(self):
+        held = costs.measured("candidates")
+        mlm = mlmjoint.load(held["model"], device="cpu")
+        assert held["fingerprint"] == mlm.fingerprint, "run `python -m benchmarks.candidates` anew"
+        for row in held["pairs"]:
+            masses = [row["sets"][k]["mass"] for k in ("30", "100", "300", "1000")]
+            assert masses[0] > 0 and masses == sorted(masses) and masses[-1] <= 1
+
+
+class TestRecipes:
+    """The scaling advice of chapter 11: every script parses, every command is one we understand."""
+
+    text = (ROOT / "notebooks" / "11_cost.md").read_text(encoding="utf-8")
+
+    def blocks(self, language: str) -> list[str]:
+        return re.findall(rf"^```{language}\n(.*?)^```", self.text, re.M | re.S)
+
+    def script(self, line: str) -> str:
+        (found,) = (block for block in self.blocks("bash") if line in block)
+        return found
+
+    def test_shell_accepts_every_block(self):
+        assert len(self.blocks("bash")) == 4
+        for block in self.blocks("bash"):
+            subprocess.run(["bash", "-n"], input=block, text=True, check=True)
+
+    def test_every_study_is_a_command_we_understand(self):
+        joined = "\n".join(self.blocks("bash")).replace("\\\n", " ")
+        commands = re.findall(r"mlmjoint study ([^'\n]+)", joined)
+        assert len(commands) == 4
+        for command in commands:
+            args = cli.build_parser("study").parse_args(["study", *shlex.split(command)])
+            assert args.n == 1000 and args.out and args.dtype in ("float16", "bfloat16")
+
+    def test_job_array_names_the_eight_cells_of_the_paper(self):
+        script = 'mlmjoint() { echo "$@"; }\n' + self.script("--array=0-7")
+        out = []
+        for index in range(8):
+            done = subprocess.run(
+                ["bash", "-eu"],
+                input=script,
+                text=True,
+                capture_output=True,
+                check=True,
+                env={"SLURM_ARRAY_TASK_ID": str(index)},
+            )
+            words = shlex.split(done.stdout)
+            args = cli.build_parser("study").parse_args(words)
+            cell = results.Cell(args.model, args.data, args.pairs, args.n)
+            assert args.out == f"results/paper/{cell.name}"
+            out.append(cell)
+        assert out == results.cells_of("paper")
+
+    def test_ray_knows_the_options_of_the_multi_node_job(self):
+        ray = pytest.importorskip("ray.scripts.scripts")
+        script = self.script("symmetric-run")
+        known = {opt for p in (*ray.start.params, *ray.symmetric_run.params) for opt in p.opts}
+        command = script[script.index("symmetric-run") : script.index(" -- ")]
+        used = re.findall(r"--[a-z-]+", command)
+        assert used and set(used) <= known
+
+    def test_ray_accepts_the_cluster_file(self):
+        pytest.importorskip("ray")
+        from ray.autoscaler._private.util import prepare_config, validate_config
+
+        yaml = pytest.importorskip("yaml")
+        (block,) = self.blocks("yaml")
+        config = prepare_config(yaml.safe_load(block))
+        validate_config(config)
+        version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.M)
+        assert f"@v{version[1]}" in block
