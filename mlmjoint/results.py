@@ -51,8 +51,8 @@ _GROUPS = {
     "quick": {
         "toy": (("toy", "toy", 20),),
         "training": tuple((name, "toy", 8) for name in SNAPSHOTS),
-        "antibodies": (("sapiens-vh", "antibodies", 20), ("antiberty", "antibodies", 12)),
-        "reactions": (("rxnmapper", "reactions", 12),),
+        "antibodies": (("sapiens-vh", "antibodies", 20), ("antiberty", "antibodies", 8)),
+        "reactions": (("rxnmapper", "reactions", 8),),
         "english": (("en-small", "captions", 8),),
     },
     "full": {
