@@ -258,7 +258,9 @@ class TestTool:
     def test_interrupt_leaves_with_130_and_one_line(self, tmp_path):
         # A command that sleeps stands for a long run: the handling is the same.
         code = (
-            "import sys, time, mlmjoint.cli as c\n"
+            "import signal, sys, time, mlmjoint.cli as c\n"
+            # A process that was started in the background has been told to ignore it.
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             "def wait(args):\n    print('waiting', flush=True)\n    time.sleep(60)\n"
             "c._run_models = wait\n"
             "sys.exit(c.main(['models']))"

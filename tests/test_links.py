@@ -46,6 +46,8 @@ def test_internal_links_and_anchors_resolve(pages):
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             if not target.exists():
                 broken.append(f"{path.name}: {link}")
+            elif target.name == "explore.html" and parts.fragment.startswith("show-"):
+                continue  # read by the explorer's script; its tests follow such links
             elif parts.fragment and target in pages:
                 anchors = pages[target].anchors
                 if unquote(parts.fragment) not in anchors and parts.fragment not in anchors:

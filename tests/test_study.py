@@ -509,7 +509,8 @@ def test_a_profile_runs_every_cell_of_it(tiny_model, text, tmp_path, capsys, mon
     from mlmjoint import results
 
     cells = [results.Cell(str(tiny_model), f"text:{text}", pairs, 2) for pairs in results.PAIRS]
-    monkeypatch.setitem(results.CELLS, "scratch", cells)
+    monkeypatch.setitem(results.GROUPS, "scratch", {"tiny": cells})
+    monkeypatch.setattr(results, "RUNNABLE", ("scratch",))
     monkeypatch.setattr(results, "cell_name", lambda model, data, pairs: f"tiny-{pairs}")
     monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path))
     assert main(["study", "--profile", "scratch", "--methods", "mlm", "ag"]) == 0
