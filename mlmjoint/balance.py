@@ -79,8 +79,8 @@ class Balance:
     def strengths(self, x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
         """exp of the log strengths around a common centre, within the range of the arithmetic."""
         low, high = min(x.min(), y.min()), max(x.max(), y.max())
-        # Half a width of 80 is what float32 holds; wider strengths take float64 for the pass.
-        kind = self.kind if high - low < 160 else np.float64
+        # Within e^±60 even Q/(α+β) of a small Q is a normal number; wider strengths take float64.
+        kind = self.kind if high - low < 120 else np.float64
         centre, limit = 0.5 * (low + high), 340.0
         return [np.exp(np.clip(v - centre, -limit, limit)).astype(kind) for v in (x, y)]
 
@@ -99,7 +99,9 @@ class Balance:
 
         kernel = kernels.balance if self.q is None else kernels.balance_q
         sums = [np.zeros(rows), np.zeros(rows), np.zeros(cols), np.zeros(cols)]
-        return streams.over_rows(kernel, [*self._tables(), *self.strengths(x, y)], sums, rows)
+        alpha, beta = self.strengths(x, y)
+        out = streams.over_rows(kernel, [*self._tables(), alpha, beta], sums, rows)
+        return [out[0] * alpha, out[1], out[2] * beta, out[3] * beta]
 
     def masses(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Σ Qσ by row and Σ Q(1−σ) by column alone: a third of the arithmetic of a call."""

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 
 import torch
 
-FAMILIES = ("product", "mixture", "ag")
 BLOCK_CELLS = 2**22  # cells per block: a few float64 temporaries of 32 MB
 
 

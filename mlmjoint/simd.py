@@ -13,6 +13,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
+from numba.np.arrayobj import make_array
 
 # No "nnan"/"ninf": tables may hold -inf. "reassoc" lets LLVM keep one partial sum per SIMD lane.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
@@ -34,18 +35,6 @@ def widest_vectors(typingctx):
 
 
 @intrinsic
-def _round(typingctx, x):
-    """The nearest whole number. (Adding and subtracting 1.5 · 2**23 would be reassociated away.)"""
-
-    def codegen(context, builder, signature, args):
-        return builder.call(
-            builder.module.declare_intrinsic("llvm.rint", [ir.FloatType()]), [args[0]]
-        )
-
-    return types.float32(types.float32), codegen
-
-
-@intrinsic
 def _multiply_add(typingctx, x, y, z):
     """x·y + z, closed to reassociation: ln 2 in two parts must not be added up beforehand."""
 
@@ -58,13 +47,64 @@ def _multiply_add(typingctx, x, y, z):
 
 
 @intrinsic
+def _subtract(typingctx, x, y):
+    """x − y, closed to reassociation: adding a constant and taking it off again rounds."""
+
+    def codegen(context, builder, signature, args):
+        # numba adds its own flags to instructions without any; this one changes nothing here.
+        return builder.fsub(*args, flags=("nsz",))
+
+    return types.float32(types.float32, types.float32), codegen
+
+
+@intrinsic
 def _shift_exponent(typingctx, mantissa, n):
-    """float32 mantissa · 2**n for a whole number n."""
+    """float32 mantissa · 2**n, the whole number n being what was added to 1.5 · 2**23."""
 
     def codegen(context, builder, signature, args):
         i32 = ir.IntType(32)
-        bits = builder.shl(builder.fptosi(args[1], i32), i32(23))
+        bits = builder.shl(builder.bitcast(args[1], i32), i32(23))
         return builder.bitcast(builder.add(builder.bitcast(args[0], i32), bits), ir.FloatType())
+
+    return types.float32(types.float32, types.float32), codegen
+
+
+@intrinsic
+def multiply(typingctx, x, y):
+    """x · y, closed to reassociation: of four factors some pairs leave the range, others do not."""
+
+    def codegen(context, builder, signature, args):
+        return builder.fmul(*args, flags=("nsz",))
+
+    return x(x, y), codegen
+
+
+@intrinsic
+def prefetch(typingctx, array, i, j):
+    """Asks for the cache line of ``array[i, j]`` (C order); harmless at any address."""
+
+    def codegen(context, builder, signature, args):
+        table = make_array(signature.args[0])(context, builder, args[0])
+        width = builder.extract_value(table.shape, 1)
+        place = builder.gep(table.data, [builder.add(builder.mul(args[1], width), args[2])])
+        byte, i32 = ir.IntType(8).as_pointer(), ir.IntType(32)
+        function = ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32])
+        ask = builder.module.declare_intrinsic("llvm.prefetch", [byte], function)
+        builder.call(ask, [builder.bitcast(place, byte), i32(0), i32(2), i32(1)])
+        return context.get_dummy_value()
+
+    return types.none(array, i, j), codegen
+
+
+@intrinsic
+def _estimate_quotient(typingctx, x, y):
+    """x / y for finite float32: an estimate of 1/y and a Newton step, where a CPU has the former.
+
+    Right to a unit in the last place, at half the price of a division. ``y`` must be normal.
+    """
+
+    def codegen(context, builder, signature, args):
+        return builder.fdiv(*args, flags=("reassoc", "contract", "arcp", "nsz", "ninf"))
 
     return types.float32(types.float32, types.float32), codegen
 
@@ -95,21 +135,22 @@ def _mantissa(typingctx, x):
 
 
 _f = np.float32
-_ONE, _HALF, _TINY = _f(1), _f(0.5), _f(1.2e-38)
+_ONE, _TINY, _ROUND = _f(1), _f(1.2e-38), _f(12582912.0)  # 1.5 · 2**23
 _EXP_LOW, _LOG2E = _f(-87.0), _f(1.44269504)
-_LN2_HIGH, _LN2_LOW, _LN2 = _f(0.693359375), _f(-2.12194440e-4), _f(0.69314718)
-# exp(r) = 1 + r + r²·E(r) on |r| ≤ ln2/2 and log(1+r) = r − r²/2 + r³·L(r): minimax fits.
-_E0, _E1, _E2 = _f(1.9875691500e-4), _f(1.3981999507e-3), _f(8.3334519073e-3)
-_E3, _E4, _E5 = _f(4.1665795894e-2), _f(1.6666665459e-1), _f(5.0000001201e-1)
-_L0, _L1, _L2 = _f(7.0376836292e-2), _f(-1.1514610310e-1), _f(1.1676998740e-1)
-_L3, _L4, _L5 = _f(-1.2420140846e-1), _f(1.4249322787e-1), _f(-1.6668057665e-1)
-_L6, _L7, _L8 = _f(2.0000714765e-1), _f(-2.4999993993e-1), _f(3.3333331174e-1)
-# log(1+x)/x on 0 ≤ x ≤ 1/e: Chebyshev interpolation, right to 7e-8.
-_U0, _U1, _U2 = _f(0.9999999268280013), _f(-0.4999856158902531), _f(0.33286675236659113)
-_U3, _U4, _U5 = _f(-0.24432967403186304), _f(0.16748524011967209), _f(-0.0717960428503882)
-# h(tanh(δ/2))/δ² with h(d) = ½[(1+d)log(1+d) + (1−d)log(1−d)] in δ² ≤ 1: the same, 2.5e-8.
-_J0, _J1, _J2 = _f(0.12499999697488824), _f(-0.015624848433663938), _f(0.0017348854971857876)
-_J3, _J4 = _f(-0.00018094778753096176), _f(1.4988164069951645e-05)
+_LN2_HIGH, _LN2_LOW = _f(0.693359375), _f(-2.12194440e-4)
+# Minimax fits: exp(r) = 1 + r + r²·E(r) on |r| ≤ ln2/2 to 3e-9, log(1+r) = r·L(r) on
+# sqrt(1/2) ≤ 1+r ≤ sqrt(2) to 3e-8.
+_E0, _E1, _E2 = _f(1.3814467238e-3), _f(8.3687808365e-3), _f(4.1668392718e-2)
+_E3, _E4 = _f(1.6666519642e-1), _f(4.9999994040e-1)
+_L0, _L1, _L2 = _f(-1.0102771968e-1), _f(1.6420726478e-1), _f(-1.7333590984e-1)
+_L3, _L4, _L5 = _f(1.9872955978e-1), _f(-2.4959325790e-1), _f(3.3336186409e-1)
+_L6, _L7 = _f(-5.0000667572e-1), _f(9.9999982119e-1)
+# φ(δ) = ½δ·tanh(δ/2) − log cosh(δ/2) = s·N(s)/D(s) in s = δ² ≤ 18², a rational minimax fit right
+# to 1e-7; beyond, φ is log 2 to 4e-7. All coefficients are positive: no digit is lost.
+_N0, _N1, _N2 = _f(5.6487767e-07), _f(0.69247311), _f(108.26398)
+_N3, _N4, _N5 = _f(7790.5693), _f(251798.58), _f(2269282.5)
+_D1, _D2, _D3 = _f(155.71106), _f(11365.148), _f(345641.38)
+_D4, _D5, _FAR = _f(4283674.5), _f(18154258), _f(324.0)
 
 
 def exp(x):
@@ -123,6 +164,10 @@ def log_less(x, shift):
     """
 
 
+def divide(x, y):
+    """x / y; the float32 version is for finite numbers, y normal, right to about one unit."""
+
+
 def jsd_cell(p, q, log_p, log_q):
     """p log(p/m) + q log(q/m) with m = ½(p + q): never negative, exact to second order."""
 
@@ -133,10 +178,11 @@ def _exp_overload(x):
 
         def exp32(x):
             x = x if x > _EXP_LOW else _EXP_LOW
-            n = _round(x * _LOG2E)
+            shifted = _multiply_add(x, _LOG2E, _ROUND)
+            n = _subtract(shifted, _ROUND)
             r = _multiply_add(n, -_LN2_LOW, _multiply_add(n, -_LN2_HIGH, x))
-            e = ((((_E0 * r + _E1) * r + _E2) * r + _E3) * r + _E4) * r + _E5
-            return _shift_exponent(e * (r * r) + r + _ONE, n)
+            e = (((_E0 * r + _E1) * r + _E2) * r + _E3) * r + _E4
+            return _shift_exponent((e * r + _ONE) * r + _ONE, shifted)
 
         return exp32
     return lambda x: math.exp(x)
@@ -150,13 +196,20 @@ def _log_less_overload(x, shift):
             x = x if x > _TINY else _TINY
             n = _exponent(x)
             r = _mantissa(x) - _ONE
-            s = (((((((_L0 * r + _L1) * r + _L2) * r + _L3) * r + _L4) * r + _L5) * r + _L6) * r
-                 + _L7) * r + _L8  # fmt: skip
-            fraction = _multiply_add(n, _LN2_LOW, r + (s * r - _HALF) * (r * r))
-            return _multiply_add(n, _LN2_HIGH, -shift) + fraction
+            s = ((((((_L0 * r + _L1) * r + _L2) * r + _L3) * r + _L4) * r + _L5) * r + _L6) * r
+            fraction = _multiply_add(n, _LN2_LOW, (s + _L7) * r)
+            # The large part is exact and must be added last, whatever else could be contracted.
+            return _subtract(fraction, _multiply_add(n, -_LN2_HIGH, shift))
 
         return log32
     return lambda x, shift: (math.log(x) if x > 2.3e-308 else -708.0) - shift
+
+
+@overload(divide, jit_options={"fastmath": FAST})
+def _divide_overload(x, y):
+    if x == types.float32 and y == types.float32:
+        return lambda x, y: _estimate_quotient(x, y)
+    return lambda x, y: x / y
 
 
 @overload(jsd_cell, jit_options={"fastmath": FAST})
@@ -164,15 +217,12 @@ def _jsd_cell_overload(p, q, log_p, log_q):
     if p == types.float32:
 
         def cell32(p, q, log_p, log_q):
-            # With δ = |log p/q| and x = min/max the cell is (p+q)(log 2 − log(1+x)) − min·δ;
-            # below δ = 1 that cancels, and (p+q)·h(tanh(δ/2)) is expanded in δ² instead.
-            high, low = (p, q) if p > q else (q, p)
-            delta, x = abs(log_p - log_q), low / high
-            u = ((((_U5 * x + _U4) * x + _U3) * x + _U2) * x + _U1) * x + _U0
-            far = (p + q) * (_LN2 - x * u) - low * delta
+            delta = log_p - log_q
             s = delta * delta
-            near = (p + q) * (s * ((((_J4 * s + _J3) * s + _J2) * s + _J1) * s + _J0))
-            return near if delta < _ONE else far
+            s = s if s < _FAR else _FAR
+            above = ((((_N0 * s + _N1) * s + _N2) * s + _N3) * s + _N4) * s + _N5
+            below = ((((s + _D1) * s + _D2) * s + _D3) * s + _D4) * s + _D5
+            return (p + q) * s * (above / below)
 
         return cell32
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from . import cells as blocks
-from .cells import FAMILIES, Cells
+from .cells import Cells
 from .tables import Tables
 
 DOUBLE_CELLS = 2048 * 2048  # up to here float64 costs nothing worth saving
@@ -77,7 +77,7 @@ def log_marginals(tables: Tables, joints: Sequence[Cells], kind=None) -> tuple[l
     if not compiled(tables) or _too_wide(joints):
         margins = [blocks.log_marginals(tables.log_a, tables.log_b, c) for c in joints]
         return margins, blocks.log_ratio_means(tables.log_a, tables.log_b, FLOOR)
-    from . import kernels
+    from . import joint_kernels as kernels
 
     # A product of two vectors needs no pass.
     free = [joint.family == "product" and joint.ca == joint.cb == 0 for joint in joints]
@@ -110,7 +110,7 @@ def totals(tables: Tables, joints: Sequence[Cells], margins, ratio_means, kind=N
     """KL sums (K,), JSD sums (K, K lower triangle) and Σ of squared double-centred log ratios."""
     if not joints or not compiled(tables) or _too_wide(joints):
         return blocks.totals(tables.log_a, tables.log_b, joints, margins, ratio_means, FLOOR)
-    from . import kernels
+    from . import joint_kernels as kernels
 
     count = len(joints)
     kind, packed = _pack(tables, joints, kind)
@@ -181,11 +181,28 @@ def _pack(tables: Tables, joints: Sequence[Cells], kind=None):
             least = min(exp_row[k].min(), exp_col[k].min())
             most = max(exp_row[k].max(), exp_col[k].max())
             linear[k] = least > np.exp(-shift) and most < np.exp(1.3 * shift)
-    family = np.array([FAMILIES.index(joint.family) for joint in joints])
+    code = np.array([_code(joint, fits) for joint, fits in zip(joints, linear, strict=True)])
     ca = np.array([joint.ca for joint in joints], kind)
     cb = np.array([joint.cb for joint in joints], kind)
     vectors = (np.clip(v, max(FLOOR, -top), top).astype(kind) for v in (row, col, exp_row, exp_col))
-    return kind, [family, ca, cb, *vectors, linear, kind(shift), kind(FLOOR), kind(DEEP[kind])]
+    return kind, [code, ca, cb, *vectors, kind(shift), kind(FLOOR), kind(DEEP[kind])]
+
+
+def _code(joint: Cells, linear: bool) -> int:
+    """Which loop of the kernels computes the joint's cells."""
+    from . import joint_kernels as kernels
+
+    if joint.family == "ag":
+        return kernels.AG
+    if joint.family == "mixture":
+        return kernels.MIXTURE if linear else kernels.MIXED_LOGS
+    loops = {
+        (0.0, 0.0): kernels.PRODUCT,
+        (1.0, 0.0): kernels.FIRST,
+        (0.0, 1.0): kernels.SECOND,
+        (1.0, 1.0): kernels.BOTH,
+    }
+    return loops.get((joint.ca, joint.cb), kernels.LOGS) if linear else kernels.LOGS
 
 
 def _exact_margin(tables: Tables, joint: Cells, axis: int, index: np.ndarray) -> np.ndarray:
