@@ -19,7 +19,7 @@ import torch
 from numba import njit
 
 from benchmarks import baseline_joints as dense
-from benchmarks.bench_tables import machine
+from benchmarks.bench_tables import machine, store
 from mlmjoint import arnold_gokhale, streams
 from mlmjoint.balance import Balance
 from mlmjoint.joints import CONSTRUCTIONS, ArnoldGokhale, Joint, ag_cells
@@ -181,9 +181,7 @@ def main() -> int:
     measured = {**{name: one[name] for name in works}, "bandwidth": stream["share"]}
     missed = [f"{n}: {v:.2f} < {BARS[n]}" for n, v in measured.items() if v < BARS[n]]
     if not options.dry:
-        RESULTS.parent.mkdir(exist_ok=True)
-        text = json.dumps({"machine": machine(), "rows": rows}, indent=1, ensure_ascii=False)
-        RESULTS.write_text(text + "\n", encoding="utf-8")
+        store(RESULTS, machine(), rows)
     print("\n".join(f"below the bar: {line}" for line in missed) or "all bars passed")
     return 1 if missed else 0
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 import mlmjoint
-from benchmarks.bench_tables import machine
+from benchmarks.bench_tables import machine, store
 from mlmjoint.arnold_gokhale import solve
 from mlmjoint.corpora import corpus, encode
 
@@ -96,9 +96,7 @@ def main() -> int:
             }
         )
     if not options.dry and options.only == list(MODELS):
-        RESULTS.parent.mkdir(exist_ok=True)
-        text = json.dumps({"machine": machine(), "rows": rows}, indent=1, ensure_ascii=False)
-        RESULTS.write_text(text + "\n", encoding="utf-8")
+        store(RESULTS, machine(), rows)
     print("\n".join(f"above the bar: {line}" for line in missed) or "all bars passed")
     return 1 if missed else 0
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import statistics
 import time
 from pathlib import Path
@@ -147,12 +148,20 @@ def compare(name: str, threads: int, repeats: int) -> dict:
 
 
 def machine() -> str:
+    """What the numbers were measured on: processor, cores, torch."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         model = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         model = "unknown processor"
-    return f"{model}, torch {torch.__version__}"
+    return f"{model}, {os.cpu_count()} cores, torch {torch.__version__}"
+
+
+def store(path: Path, machine: str, rows: list[dict]) -> None:
+    """Write one benchmark's rows for report.py."""
+    path.parent.mkdir(exist_ok=True)
+    text = json.dumps({"machine": machine, "rows": rows}, indent=1, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def main() -> int:
@@ -195,9 +204,7 @@ def main() -> int:
             )
             missed += [f"{name}: {share:.0%} of the GEMM rate"] if share < 0.85 else []
     if not options.dry and options.only == list(MODELS):
-        RESULTS.parent.mkdir(exist_ok=True)
-        text = json.dumps({"machine": machine(), "rows": rows}, indent=1, ensure_ascii=False)
-        RESULTS.write_text(text + "\n", encoding="utf-8")
+        store(RESULTS, machine(), rows)
     print("\n".join(f"below the bar: {line}" for line in missed) or "all bars passed")
     return 1 if missed else 0
 
