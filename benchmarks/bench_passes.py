@@ -30,7 +30,7 @@ MODELS = {
     "rxnmapper": ("reactions", 4),
     "sapiens-vh": ("antibodies", 20),
     "sapiens-vl": ("antibodies-light", 20),
-    "antiberty": ("antibodies", 20),
+    "antiberty": ("antibodies", 6),
 }
 
 
