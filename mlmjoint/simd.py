@@ -146,11 +146,14 @@ _L0, _L1, _L2 = _f(-1.0102771968e-1), _f(1.6420726478e-1), _f(-1.7333590984e-1)
 _L3, _L4, _L5 = _f(1.9872955978e-1), _f(-2.4959325790e-1), _f(3.3336186409e-1)
 _L6, _L7 = _f(-5.0000667572e-1), _f(9.9999982119e-1)
 # φ(δ) = ½δ·tanh(δ/2) − log cosh(δ/2) = s·N(s)/D(s) in s = δ² ≤ 18², a rational minimax fit right
-# to 1e-7; beyond, φ is log 2 to 4e-7. All coefficients are positive: no digit is lost.
-_N0, _N1, _N2 = _f(5.6487767e-07), _f(0.69247311), _f(108.26398)
-_N3, _N4, _N5 = _f(7790.5693), _f(251798.58), _f(2269282.5)
-_D1, _D2, _D3 = _f(155.71106), _f(11365.148), _f(345641.38)
-_D4, _D5, _FAR = _f(4283674.5), _f(18154258), _f(324.0)
+# to 1e-7; beyond, φ is log 2 to 4e-7. All coefficients are positive: no digit is lost. They are
+# multiplied by 2**-24, so that e^shift · s · N(s) stays finite in whatever order it is computed.
+_S = 2.0**-24
+_N0, _N1, _N2 = _f(5.6487767e-07 * _S), _f(0.69247311 * _S), _f(108.26398 * _S)
+_N3, _N4, _N5 = _f(7790.5693 * _S), _f(251798.58 * _S), _f(2269282.5 * _S)
+_D0, _D1, _D2 = _f(_S), _f(155.71106 * _S), _f(11365.148 * _S)
+_D3, _D4, _D5 = _f(345641.38 * _S), _f(4283674.5 * _S), _f(18154258 * _S)
+_FAR = _f(324.0)
 
 
 def exp(x):
@@ -221,7 +224,7 @@ def _jsd_cell_overload(p, q, log_p, log_q):
             s = delta * delta
             s = s if s < _FAR else _FAR
             above = ((((_N0 * s + _N1) * s + _N2) * s + _N3) * s + _N4) * s + _N5
-            below = ((((s + _D1) * s + _D2) * s + _D3) * s + _D4) * s + _D5
+            below = ((((_D0 * s + _D1) * s + _D2) * s + _D3) * s + _D4) * s + _D5
             return (p + q) * s * (above / below)
 
         return cell32

@@ -112,6 +112,19 @@ def test_the_jensen_shannon_cell_of_equals_and_of_nothing(kind):
     assert out[3] == pytest.approx(np.exp(-3) * np.log(2), rel=1e-6)
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_the_jensen_shannon_cell_of_all_the_mass_there_is(kind):
+    """Masses come multiplied by e^shift: a joint that is one cell must not overflow."""
+    shift = streams.SHIFT[kind]
+    log_q = -np.geomspace(1e-2, 1e4, 64).astype(kind)
+    p = np.full_like(log_q, np.exp(shift))
+    q = np.exp(np.maximum(log_q + shift, -80.0)).astype(kind)
+    out = np.empty_like(p)
+    jsd_all(p, q, np.zeros_like(log_q), log_q, out)
+    exact = exact_jsd(np.zeros(64), log_q.astype(float))
+    assert out * np.exp(-shift) == pytest.approx(exact, rel=1e-5)
+
+
 # ------------------------------------------------------------------ passes
 
 

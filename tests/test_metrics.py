@@ -81,6 +81,16 @@ def test_large_table_arithmetic(tables_300, monkeypatch, threads):
         torch.set_num_threads(before)
 
 
+def test_joints_of_one_cell_in_large_table_arithmetic(monkeypatch):
+    """The sharper the tables, the more of MRF's and MRF-L's mass is in one cell far from MLM's."""
+    monkeypatch.setattr(streams, "DOUBLE_CELLS", 0)
+    for scale in (3.0, 6.0, 12.0):
+        tables = random_tables(60, dtype=torch.float32, gold=(1, 2), scale=scale)
+        found, expected = metrics(tables, methods=ALL), brute_force(tables)
+        for pair in pairs():
+            assert found["jsd"][pair] == pytest.approx(expected["jsd"][pair], rel=1e-3, abs=1e-6)
+
+
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5), (5, 1), (2, 2), (3, 40), (40, 3)])
 def test_any_shape(shape):
     tables = random_tables(*shape, gold=(0, 0), seed=2)
