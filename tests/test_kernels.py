@@ -1,5 +1,8 @@
 """The compiled passes against torch row blocks and dense float64, in both precisions."""
 
+import hashlib
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +10,7 @@ from numba import njit
 from twins import double, random_tables
 
 from mlmjoint import cells as blocks
-from mlmjoint import kernels, streams
+from mlmjoint import joint_kernels, kernels, normalise, streams
 from mlmjoint.balance import Balance
 from mlmjoint.cells import Cells
 from mlmjoint.simd import FAST, exp, jsd_cell, log_less
@@ -123,6 +126,22 @@ def test_the_jensen_shannon_cell_of_all_the_mass_there_is(kind):
     jsd_all(p, q, np.zeros_like(log_q), log_q, out)
     exact = exact_jsd(np.zeros(64), log_q.astype(float))
     assert out * np.exp(-shift) == pytest.approx(exact, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("module", "used"),
+    [
+        (kernels, ["simd.py"]),
+        (joint_kernels, ["kernels.py", "simd.py"]),
+        (normalise, ["vector_math.py"]),
+    ],
+)
+def test_a_change_of_arithmetic_makes_numba_compile_again(module, used):
+    """An upgrade leaves numba's files where they are: stale ones must not be taken for fresh."""
+    here = Path(module.__file__).parent
+    text = "".join((here / name).read_text(encoding="utf-8") for name in used)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    assert digest == module.COMPILED_WITH, f"write {digest} into {module.__file__}"
 
 
 # ------------------------------------------------------------------ passes
