@@ -81,7 +81,7 @@ bench: $(STAMP) ## measure speed and memory against the published procedure, and
 	    $(BIN)/python -m benchmarks.$$(basename $$file .py) || missed=1; \
 	done; $(BIN)/python -m benchmarks.report; exit $$missed
 
-bench-report: $(STAMP) ## write the stored measurements into README and book
+bench-report: $(STAMP) ## write the stored measurements into the README
 	$(BIN)/python -m benchmarks.report
 
 # One command per cell; a cell that was stopped goes on where it was, a finished one costs seconds.

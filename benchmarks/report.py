@@ -1,4 +1,4 @@
-"""Write the measured numbers into README.md and book/bench.md: no number there is typed by hand.
+"""Write the measured numbers into the README: no number there is typed by hand.
 
 Every ``benchmarks/results/NAME.json`` holds ``{"machine": str, "rows": [row, ...]}``; a row has
 "work" (what was run), "bar" (what was asked for), "one_thread" (the gate: process CPU time) and
@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGES = ("README.md", "book/bench.md")
+PAGES = ("README.md",)
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 COLUMNS = {"work": "work", "one_thread": "one thread", "two_threads": "two threads", "bar": "bar"}
 
@@ -33,7 +33,7 @@ def table(results: Path = RESULTS) -> str:
     for row in rows:
         cells = (str(row.get(key, "")).replace("|", "\\|") for key in COLUMNS)
         lines.append("| " + " | ".join(cells) + " |")
-    machines = sorted({file["machine"] for file in files if file.get("machine")})
+    machines = sorted({file["machine"] for file in files if file["rows"]})
     if machines:
         lines += ["", f"Measured on {'; '.join(machines)}."]
     return "\n".join(lines)

@@ -53,10 +53,13 @@ def draw_intervals(
 
 def _plain_log(axis) -> None:
     """A logarithmic axis with numbers as one writes them: 20, 50, 100, not powers of ten."""
-    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
     axis.set_xscale("log")
-    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    low, high = axis.get_xlim()
+    wide = high > 3 * low  # else there may be none of 1, 2 and 5 in it
+    locator = LogLocator(subs=(1.0, 2.0, 5.0)) if wide else MaxNLocator(4, steps=[1, 2, 5, 10])
+    axis.xaxis.set_major_locator(locator)
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.xaxis.set_minor_locator(NullLocator())
 

@@ -18,7 +18,7 @@ from numba import njit
 from .kernels import JIT, ROWS, pour
 from .simd import divide, exp, jsd_cell, log_less, multiply, prefetch, widest_vectors
 
-COMPILED_WITH = "90e468d0"  # kernels.py, simd.py: see kernels.py
+COMPILED_WITH = "e8c2389f"  # kernels.py, simd.py: see kernels.py
 
 CHUNK = 1024  # columns per stretch: what belongs to it stays in the nearest caches
 

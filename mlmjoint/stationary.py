@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -29,17 +30,17 @@ def stationary(tables: Tables) -> tuple[torch.Tensor, torch.Tensor]:
     m_b = np.full(cols, 1 / cols) if start is None else start.double().exp().cpu().numpy()
     tol = 1e-6 if streams.precision(tables) is np.float32 else 1e-12
     # A small step does not mean a short way to go: trust it where steps shrink fast.
-    change, before = np.inf, np.inf
+    change, before, pass_on = np.inf, np.inf, _passes(tables)
     for _ in range(SWEEPS):
-        m_a, m_b, change, before = *_sweep(tables, m_b), change
+        m_a, m_b, change, before = *_sweep(pass_on, m_b), change
         if change <= tol and change <= 0.5 * before:
             break
         if change <= tol * 1e-3:
             break
     else:
-        better = _eliminate(tables) if min(tables.shape) <= DIRECT else _krylov(tables, m_b, tol)
-        m_b = _lazy(tables, m_b) if better is None else better
-        m_a, m_b, change = _sweep(tables, m_b)
+        better = _eliminate(tables) if min(tables.shape) <= DIRECT else _krylov(pass_on, m_b, tol)
+        m_b = _lazy(pass_on, m_b) if better is None else better
+        m_a, m_b, change = _sweep(pass_on, m_b)
     # float32 tables sum to one within 1e-7, so their chain never quite stands still.
     if change > 100 * max(tol, 1e-7 if tables.log_a.dtype == torch.float32 else 0.0):
         warnings.warn(f"Gibbs marginals still move by {change:.2g} in a sweep", stacklevel=4)
@@ -55,17 +56,30 @@ def stationary(tables: Tables) -> tuple[torch.Tensor, torch.Tensor]:
     return log_m[0], log_m[1]
 
 
-def _sweep(tables: Tables, m_b: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+def _passes(tables: Tables) -> Callable:
+    """The function m_B → (P_a m_B, P_bᵀ P_a m_B); small tables are exponentiated only once."""
+    if tables.log_a.numel() > streams.DOUBLE_CELLS:
+        return lambda m_b: streams.gibbs_sweep(tables, m_b)
+    p_a, p_b = (log_p.double().cpu().exp().numpy() for log_p in (tables.log_a, tables.log_b))
+
+    def pass_on(m_b):
+        m_a = p_a @ m_b
+        return m_a, m_a @ p_b
+
+    return pass_on
+
+
+def _sweep(pass_on: Callable, m_b: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """m_A, the next m_B, and how far it moved."""
-    m_a, new = streams.gibbs_sweep(tables, m_b)
+    m_a, new = pass_on(m_b)
     new /= new.sum()
     return m_a, new, float(np.abs(new - m_b).sum())
 
 
-def _lazy(tables: Tables, m_b: np.ndarray) -> np.ndarray:
+def _lazy(pass_on: Callable, m_b: np.ndarray) -> np.ndarray:
     """Half of every step: where exact zeros leave nothing to eliminate, circles at least settle."""
     for _ in range(SWEEPS):
-        m_b = 0.5 * (m_b + _sweep(tables, m_b)[1])
+        m_b = 0.5 * (m_b + _sweep(pass_on, m_b)[1])
     return m_b
 
 
@@ -89,14 +103,12 @@ def _eliminate(tables: Tables) -> np.ndarray | None:
     return p_b.T @ m if by_row else m
 
 
-def _krylov(tables: Tables, m_b: np.ndarray, tol: float) -> np.ndarray | None:
+def _krylov(pass_on: Callable, m_b: np.ndarray, tol: float) -> np.ndarray | None:
     """m_B as the leading eigenvector of P_bᵀ P_a, by implicitly restarted Arnoldi."""
     from scipy.sparse.linalg import ArpackError, LinearOperator, eigs
 
     n = len(m_b)
-    operator = LinearOperator(
-        (n, n), matvec=lambda v: streams.gibbs_sweep(tables, np.ravel(v))[1], dtype=np.float64
-    )
+    operator = LinearOperator((n, n), matvec=lambda v: pass_on(np.ravel(v))[1], dtype=np.float64)
     try:
         _, vectors = eigs(operator, k=1, v0=m_b, ncv=20, maxiter=math.ceil(MOST / 18), tol=tol)
     except ArpackError:

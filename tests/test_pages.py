@@ -1,6 +1,7 @@
 """The pages made by code: fresh, made of what is stored, and renewed when that changes."""
 
 import json
+import math
 import re
 import shlex
 import shutil
@@ -15,7 +16,16 @@ import yaml
 from mlmjoint import effort, models, pages, records, report, results
 from mlmjoint.cli import COMMANDS, build_parser
 from mlmjoint.errors import InputError
-from mlmjoint.pages import chapters, commands, contents, markdown, pdf, reproducing, stored
+from mlmjoint.pages import (
+    chapters,
+    commands,
+    contents,
+    markdown,
+    overview,
+    pdf,
+    reproducing,
+    stored,
+)
 from mlmjoint.pages import models as models_page
 from mlmjoint.pages import results as results_page
 from mlmjoint.pages import status as status_page
@@ -184,6 +194,30 @@ def test_the_first_page_asks_every_chapter_s_question():
     page = (ROOT / "book" / "index.md").read_text(encoding="utf-8")
     for chapter in chapters.all_chapters():
         assert f"{int(chapter.number)}. **{chapters.link(chapter)}.** {chapter.question}" in page
+
+
+class TestOverview:
+    def test_ratios_are_those_of_the_stored_tables(self):
+        shown = overview.panels()
+        assert "toy world" in shown and len(shown) >= 3
+        tables = stored.read("toy-toy-random")
+        gain = tables[overview.TESTS]["MLM − AG"]["P-NLL"]
+        found = shown["toy world"]["random"]["ag"]
+        assert found.low < found.value < found.high
+        assert found == pytest.approx([math.exp(-x) for x in (gain.value, gain.high, gain.low)])
+        own = {row: tables["Perplexity"][row]["P-PPL"].value for row in ("AG", "MLM")}
+        assert found.value == pytest.approx(own["AG"] / own["MLM"], rel=1e-4)
+
+    def test_studies_of_a_few_pairs_are_left_out(self, monkeypatch):
+        monkeypatch.setattr(stored, "count", lambda cell: 19)
+        assert overview.panels() == {}
+
+    def test_drawn_again_only_when_a_number_has_changed(self, monkeypatch):
+        first = overview.picture("")
+        assert overview.picture(first) is first
+        fewer = dict(list(overview.panels().items())[:1])
+        monkeypatch.setattr(overview, "panels", lambda: fewer)
+        assert overview.picture(first) != first
 
 
 # Effort

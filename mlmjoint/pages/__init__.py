@@ -18,7 +18,16 @@ BOOK = ROOT / "book"
 
 def makers() -> dict[str, Callable[[str], str]]:
     """For each file the function that makes its text from the text it has now."""
-    from . import commands, contents, models, readme, reproducing, results, status
+    from . import (
+        commands,
+        contents,
+        models,
+        overview,
+        readme,
+        reproducing,
+        results,
+        status,
+    )
 
     return {
         "book/models.md": models.page,
@@ -26,6 +35,7 @@ def makers() -> dict[str, Callable[[str], str]]:
         "book/status.md": status.page,
         "book/commands.md": commands.page,
         "book/index.md": contents.page,
+        "book/_static/overview.svg": overview.picture,
         "book/reproducing.md": reproducing.page,
         "README.md": readme.page,
     }
