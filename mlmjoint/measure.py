@@ -121,10 +121,10 @@ def text_vocabulary(mlm: MLM) -> torch.Tensor | None:
 
 
 def swap(tables: Tables) -> Tables:
-    """The same pair with A and B exchanged."""
+    """The same pair with A and B exchanged; square tables are turned in their own memory."""
     return Tables(
-        tables.log_b.t().contiguous(),
-        tables.log_a.t().contiguous(),
+        _turn(tables.log_b),
+        _turn(tables.log_a),
         log_z_a=tables.log_z_b,
         log_z_b=tables.log_z_a,
         log_p_a=tables.log_p_b,
@@ -133,6 +133,21 @@ def swap(tables: Tables) -> Tables:
         tokens=None if tables.tokens is None else tables.tokens[::-1],
         tokenizer=tables.tokenizer,
     )
+
+
+def _turn(table: torch.Tensor, block: int = 1024) -> torch.Tensor:
+    """The transpose, contiguous: in place if square, so that two tables never become four."""
+    rows, cols = table.shape
+    if rows != cols:
+        return table.t().contiguous()
+    for i in range(0, rows, block):
+        for j in range(0, i + 1, block):
+            upper, lower = table[j : j + block, i : i + block], table[i : i + block, j : j + block]
+            held = upper.clone()
+            if j < i:
+                upper.copy_(lower.t())
+            lower.copy_(held.t())
+    return table
 
 
 def toy_world(mlm: MLM):

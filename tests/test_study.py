@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import save_tiny_model
+from twins import random_tables
 
 import mlmjoint
 from mlmjoint import corpora, measure, records
@@ -630,3 +631,18 @@ def test_the_paper_s_cells_at_its_vocabulary(data, pairs, paper_shape, tmp_path)
     assert mlm_row["u_nll"] == pytest.approx(mlm_row["p_nll"], rel=1e-4)
     assert record["distance"] == 1 or pairs == "random"
     assert str(tmp_path) not in (out / records.MANIFEST).read_text()
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (7, 7), (8, 8), (20, 20), (3, 5)])
+def test_exchanging_a_and_b_turns_the_tables(shape):
+    """Square ones in their own memory, in blocks: a pair at the paper's scale has room for two."""
+    tables = random_tables(*shape, gold=(0, 0))
+    wanted = tables.log_b.T.clone(), tables.log_a.T.clone()
+    memory = {tables.log_a.data_ptr(), tables.log_b.data_ptr()}
+    for block in (8, 1024):
+        assert torch.equal(measure._turn(tables.log_b.clone(), block), wanted[0])
+    turned = measure.swap(tables)
+    assert torch.equal(turned.log_a, wanted[0]) and torch.equal(turned.log_b, wanted[1])
+    assert turned.log_a.is_contiguous() and torch.equal(turned.log_z_a, tables.log_z_b)
+    kept = {turned.log_a.data_ptr(), turned.log_b.data_ptr()} == memory
+    assert kept == (shape[0] == shape[1])
