@@ -28,6 +28,7 @@ def draw_intervals(
 
     first = next(iter(panels.values()))
     names = list(next(iter(first.values())))
+    order = list(dict.fromkeys(name for series in panels.values() for name in series))
     labels = [x] * len(panels) if isinstance(x, str) else list(x)
     down = -(-len(panels) // across)
     with house_style():
@@ -35,7 +36,7 @@ def draw_intervals(
         figure = Figure(figsize=(6.6, height * down + 0.3), layout="constrained")
         axes = list(figure.subplots(down, across, squeeze=False, sharey=True).flat)
         for axis, (title, series), label in zip(axes, panels.items(), labels, strict=False):
-            _draw_rows(axis, names, series)
+            _draw_rows(axis, names, series, order)
             if reference is not None:
                 axis.axvline(reference, color="#6B6B6B", linewidth=0.8, linestyle="--", zorder=0)
             if log_x:
@@ -45,9 +46,10 @@ def draw_intervals(
             axis.grid(axis="x", alpha=0.25)
         for axis in axes[len(panels) :]:
             axis.set_visible(False)
-        handles, shown = figure.axes[0].get_legend_handles_labels()
-        if len(shown) > 1:
-            figure.legend(handles, shown, loc="outside upper center", ncols=len(shown))
+        marks = {n: h for a in axes for h, n in zip(*a.get_legend_handles_labels(), strict=True)}
+        if len(order) > 1:
+            handles = [marks[name] for name in order]
+            figure.legend(handles, order, loc="outside upper center", ncols=len(order))
     return figure
 
 
@@ -64,12 +66,14 @@ def _plain_log(axis) -> None:
     axis.xaxis.set_minor_locator(NullLocator())
 
 
-def _draw_rows(axis, names: Sequence[str], series: Mapping[str, Rows]) -> None:
-    room = 0.5 / max(1, len(series))  # so that no series reaches into the next name's line
-    for k, (name, rows) in enumerate(series.items()):
+def _draw_rows(axis, names: Sequence[str], series: Mapping[str, Rows], order: list[str]) -> None:
+    """A panel that lacks a series leaves its place empty: colours mean the same in all."""
+    room = 0.5 / max(1, len(order))  # so that no series reaches into the next name's line
+    for name, rows in series.items():
+        k = order.index(name)
         colour, _, mark = SERIES[k % len(SERIES)]
         held = [(place, rows[key]) for place, key in enumerate(names) if key in rows]
-        shift = (k - (len(series) - 1) / 2) * room
+        shift = (k - (len(order) - 1) / 2) * room
         places = [place + shift for place, _ in held]
         middle = [found.value for _, found in held]
         axis.hlines(

@@ -52,3 +52,23 @@ def test_panels_share_names_and_leave_no_empty_axes(across):
     assert [axis.get_xlabel() for axis in shown] == list("abc")
     # A name that a panel lacks stays an empty line: rows line up.
     assert [len(axis.get_lines()[0].get_xdata()) for axis in shown] == [2, 2, 1]
+
+
+def test_a_series_looks_the_same_in_every_panel():
+    figure = draw_intervals(
+        {"x": {"random": ROWS, "contiguous": ROWS}, "y": {"contiguous": ROWS}}, "nats"
+    )
+    first, second = figure.axes
+    (alone,) = second.get_lines()
+    twin = first.get_lines()[1]
+    assert alone.get_color() == twin.get_color() and alone.get_marker() == twin.get_marker()
+    assert list(alone.get_ydata()) == list(twin.get_ydata())
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["random", "contiguous"]
+
+
+def test_a_narrow_logarithmic_axis_has_ticks():
+    rows = {"mlm": Interval(1.0, 0.97, 1.02), "ag": Interval(0.92, 0.91, 0.94)}
+    (axis,) = draw_intervals({"": {"random": rows}}, "ratio", log_x=True).axes
+    low, high = axis.get_xlim()
+    assert len([t for t in axis.xaxis.get_major_locator()() if low <= t <= high]) >= 2
