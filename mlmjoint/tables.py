@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from .errors import InputError
@@ -92,12 +94,24 @@ def tables_from_arrays(
 
 def _as_tensor(name: str, value) -> torch.Tensor:
     try:
-        tensor = torch.as_tensor(value)
+        tensor = value.detach() if isinstance(value, torch.Tensor) else _from_numpy(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{name} is not an array of numbers: {error}") from None
     if tensor.is_complex():
         raise InputError(f"{name} is complex; give real log-probabilities")
     return tensor
+
+
+def _from_numpy(value) -> torch.Tensor:
+    """Arrays of any layout, and whatever NumPy makes an array of; Python's floats are doubles."""
+    array = np.asarray(value)
+    kind = array.dtype.newbyteorder("=")
+    if kind.kind == "f" and kind.itemsize > 8:  # long doubles
+        kind = np.dtype(np.float64)
+    array = array.astype(kind, copy=min(array.strides, default=0) < 0)  # torch never walks back
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writ")  # nor is it written
+        return torch.as_tensor(array)
 
 
 def _as_table(name: str, value) -> torch.Tensor:

@@ -1,5 +1,7 @@
 """Tables a user brings: what is accepted, what is refused, and how tokens are named."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -34,6 +36,30 @@ def test_half_precision_and_transposed_views_become_contiguous_float32():
     tables = tables_from_arrays(log_a, log_b)
     assert tables.log_a.is_contiguous() and tables.log_b.is_contiguous()
     assert tables.log_a.dtype == torch.float32
+
+
+LAYOUTS = {
+    "list": lambda x: x.tolist(),
+    "backwards": lambda x: x[::-1, ::-1].copy()[::-1, ::-1],
+    "columns first": np.asfortranarray,
+    "every second": lambda x: np.repeat(x, 2, axis=1)[:, ::2],
+    "big-endian": lambda x: x.astype(">f8"),
+    "long double": lambda x: x.astype(np.longdouble),
+    "read-only": lambda x: np.broadcast_to(x, x.shape),
+    "with gradient": lambda x: torch.from_numpy(x).requires_grad_(),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_layout_keeps_every_digit_and_warns_of_nothing(layout):
+    given = random_tables(5, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pair = [LAYOUTS[layout](table.numpy()) for table in (given.log_a, given.log_b)]
+        tables = tables_from_arrays(*pair)
+        tables.log_a.numpy()
+    assert torch.equal(tables.log_a, given.log_a) and torch.equal(tables.log_b, given.log_b)
+    assert tables.log_a.is_contiguous()
 
 
 def test_exact_zeros_are_welcome():
