@@ -16,9 +16,9 @@ import numpy as np
 from numba import njit
 
 from .kernels import JIT, ROWS, pour
-from .simd import divide, exp, jsd_cell, log_less, multiply, prefetch, widest_vectors
+from .simd import divide, exp, jsd_cell, log_less, multiply, prefetch, subtract, widest_vectors
 
-COMPILED_WITH = "e8c2389f"  # kernels.py, simd.py: see kernels.py
+COMPILED_WITH = "9f266506"  # kernels.py, simd.py: see kernels.py
 
 CHUNK = 1024  # columns per stretch: what belongs to it stays in the nearest caches
 
@@ -146,7 +146,7 @@ def _sum_ratios(m, near, block):
     a, b = near[0], near[1]
     total = type(a[0])(0)
     for c in range(m):
-        ratio = a[c] - b[c]
+        ratio = subtract(a[c], b[c])
         total += ratio
         block[c] += ratio
     return total
@@ -287,7 +287,7 @@ def _squares(i, left, m, ratio_r, ratio_c, near):
     centre, middle, a, b = ratio_r[i], ratio_c[left : left + m], near[0], near[1]
     total = type(centre)(0)
     for c in range(m):
-        d = a[c] - b[c] - (centre + middle[c])
+        d = subtract(subtract(a[c], b[c]), centre + middle[c])
         total += d * d
     return total
 

@@ -17,7 +17,7 @@ from numba import njit
 from .simd import FAST, divide, exp, widest_vectors
 
 # Numba compiles anew only when this very file changes: hence the digest of what it uses.
-COMPILED_WITH = "1978788f"  # simd.py
+COMPILED_WITH = "acb39beb"  # simd.py
 
 JIT = {"fastmath": FAST, "error_model": "numpy", "nogil": True, "cache": True}
 
@@ -316,20 +316,31 @@ def solve_laplacian(weights, b):
 
 @njit(**JIT)
 def gibbs(log_a, log_b, m_b, rows, cols, start, stop):
-    """One sweep: m_A = P_a m_B row by row, then its push P_bᵀ m_A added up by column."""
+    """One sweep from every row of ``m_b``: m_A = P_a m_B by row, then P_bᵀ m_A added up by column.
+
+    Exponentials are the price of a pass: several vectors cost little more than one.
+    """
     widest_vectors()
-    n, kind = log_a.shape[1], type(m_b[0])
-    block = np.empty(n, m_b.dtype)
+    (count, n), kind = m_b.shape, type(m_b[0, 0])
+    near, block = np.empty(COLS, m_b.dtype), np.zeros((count, n), m_b.dtype)
     for top in range(start, stop, ROWS):
-        block[:] = 0
         for i in range(top, min(top + ROWS, stop)):
             for left in range(0, n, COLS):
-                row, weights = log_a[i, left : left + COLS], m_b[left : left + COLS]
-                part = kind(0)
+                row = log_a[i, left : left + COLS]
                 for c in range(row.shape[0]):
-                    part += exp(kind(row[c])) * weights[c]
-                rows[i] += part
-            row, weight = log_b[i], kind(rows[i])
-            for c in range(n):
-                block[c] += exp(kind(row[c])) * weight
-        cols += block
+                    near[c] = exp(kind(row[c]))
+                for k in range(count):
+                    weights, part = m_b[k, left : left + COLS], kind(0)
+                    for c in range(weights.shape[0]):
+                        part += near[c] * weights[c]
+                    rows[k, i] += part
+            for left in range(0, n, COLS):
+                row = log_b[i, left : left + COLS]
+                for c in range(row.shape[0]):
+                    near[c] = exp(kind(row[c]))
+                for k in range(count):
+                    target, weight = block[k, left : left + COLS], kind(rows[k, i])
+                    for c in range(target.shape[0]):
+                        target[c] += near[c] * weight
+        for k in range(count):
+            pour(block[k], cols[k], 0, n)

@@ -47,14 +47,17 @@ def _multiply_add(typingctx, x, y, z):
 
 
 @intrinsic
-def _subtract(typingctx, x, y):
-    """x − y, closed to reassociation: adding a constant and taking it off again rounds."""
+def subtract(typingctx, x, y):
+    """x − y, closed to reassociation: adding a constant and taking it off again rounds.
+
+    And two logs of zero must meet each other, not first a number that they would swallow.
+    """
 
     def codegen(context, builder, signature, args):
         # numba adds its own flags to instructions without any; this one changes nothing here.
         return builder.fsub(*args, flags=("nsz",))
 
-    return types.float32(types.float32, types.float32), codegen
+    return x(x, y), codegen
 
 
 @intrinsic
@@ -191,7 +194,7 @@ def _exp_overload(x):
         def exp32(x):
             x = x if x > _EXP_LOW else _EXP_LOW
             shifted = _multiply_add(x, _LOG2E, _ROUND)
-            n = _subtract(shifted, _ROUND)
+            n = subtract(shifted, _ROUND)
             r = _multiply_add(n, -_LN2_LOW, _multiply_add(n, -_LN2_HIGH, x))
             e = (((_E0 * r + _E1) * r + _E2) * r + _E3) * r + _E4
             return _shift_exponent((e * r + _ONE) * r + _ONE, shifted)
@@ -211,7 +214,7 @@ def _log_less_overload(x, shift):
             s = ((((((_L0 * r + _L1) * r + _L2) * r + _L3) * r + _L4) * r + _L5) * r + _L6) * r
             fraction = _multiply_add(n, _LN2_LOW, (s + _L7) * r)
             # The large part is exact and must be added last, whatever else could be contracted.
-            return _subtract(fraction, _multiply_add(n, -_LN2_HIGH, shift))
+            return subtract(fraction, _multiply_add(n, -_LN2_HIGH, shift))
 
         return log32
     return lambda x, shift: (math.log(x) if x > 2.3e-308 else -708.0) - shift

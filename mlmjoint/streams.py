@@ -28,6 +28,8 @@ LOW = {np.float32: -55.0, np.float64: -650.0}
 DEEP = {np.float32: -40.0, np.float64: -340.0}
 WIDEST = 60.0  # float32 holds e^±87; vectors wider than this around their centre go to float64
 WIDEST_DOUBLE = 600.0  # and strengths wider than this never leave the log domain (torch blocks)
+# A mixture's cell is summed outside the log domain, where weights below these would be flushed.
+FAINT = {np.float32: -110.0, np.float64: -960.0}
 ENDLESS = 1e12  # larger sums are FLOOR's doing: the torch blocks tell what is infinite
 
 
@@ -132,21 +134,22 @@ def totals(tables: Tables, joints: Sequence[Cells], margins, ratio_means, kind=N
 
 
 def gibbs_sweep(tables: Tables, m_b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """m_A = P_a m_B and P_bᵀ m_A in one pass."""
+    """m_A = P_a m_B and P_bᵀ m_A for every row m_B of a (K, Vb) array, in one pass."""
     if not compiled(tables):
         weights = torch.from_numpy(m_b).to(tables.log_a.device)
         out_b = torch.zeros_like(weights)
         out_a = []
         for block in blocks.row_blocks(tables.shape):
-            out_a.append(tables.log_a[block].double().exp() @ weights)
+            out_a.append(weights @ tables.log_a[block].double().exp().T)
             out_b += out_a[-1] @ tables.log_b[block].double().exp()
-        return torch.cat(out_a).cpu().numpy(), out_b.cpu().numpy()
+        return torch.cat(out_a, 1).cpu().numpy(), out_b.cpu().numpy()
     from . import kernels
 
     rows, cols = tables.shape
     kind = precision(tables)
     args = [*arrays(tables), m_b.astype(kind)]
-    out = over_rows(kernels.gibbs, args, [np.zeros(rows), np.zeros(cols)], rows)
+    sums = [np.zeros((len(m_b), size)) for size in (rows, cols)]
+    out = over_rows(kernels.gibbs, args, sums, rows)
     return out[0], out[1]
 
 
@@ -156,9 +159,16 @@ def _separable(joint: Cells) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _too_wide(joints: Sequence[Cells]) -> bool:
-    """Whether some Arnold-Gokhale strengths would overflow outside the log domain."""
+    """Whether some strengths would overflow outside the log domain, or some weights vanish."""
     strengths = [torch.cat([c.row, c.col]) for c in joints if c.family == "ag"]
-    return any(float(v.max() - v.min()) > WIDEST_DOUBLE for v in strengths)
+    wide = any(float(v.max() - v.min()) > WIDEST_DOUBLE for v in strengths)
+    return wide or _faint(joints, np.float64)
+
+
+def _faint(joints: Sequence[Cells], kind) -> bool:
+    """Whether a mixture has weights so small that sums of cells in this precision lose them."""
+    least = [min(float(c.row.min()), float(c.col.min())) for c in joints if c.family == "mixture"]
+    return min(least, default=0.0) < FAINT[kind]
 
 
 def _pack(tables: Tables, joints: Sequence[Cells], kind=None):
@@ -166,7 +176,8 @@ def _pack(tables: Tables, joints: Sequence[Cells], kind=None):
     row = np.stack([joint.row.numpy() for joint in joints])
     col = np.stack([joint.col.numpy() for joint in joints])
     strengths = [v for k, j in enumerate(joints) if j.family == "ag" for v in (row[k], col[k])]
-    kind = kind or precision(tables, *strengths)
+    if kind is None:
+        kind = np.float64 if _faint(joints, np.float32) else precision(tables, *strengths)
     shift, top = SHIFT[kind], np.finfo(kind).max / 4
     exp_row, exp_col, linear = np.zeros_like(row), np.zeros_like(col), np.zeros(len(joints), bool)
     with np.errstate(over="ignore"):

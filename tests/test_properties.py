@@ -58,7 +58,7 @@ def quietly(function, *args, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", "Arnold-Gokhale stopped")
-        warnings.filterwarnings("ignore", "Gibbs marginals still move")
+        warnings.filterwarnings("ignore", "Gibbs marginals")
         return function(*args, **options)
 
 
