@@ -31,6 +31,7 @@ from .errors import InputError
 from .tables import Tables
 
 DEPTH = 10  # Anderson history
+STRIDE = 10.0  # the farthest a log strength goes in one accelerated step
 STALL = 40  # passes without a new best residual before Newton takes over
 MOST_PASSES = 3000
 NEAR = 1e-4  # residual from which one repair gives a tight bound
@@ -187,6 +188,8 @@ def _anderson(state: _State, tol: float, limit: int) -> None:
             scale = state.curvature
             fit = np.linalg.lstsq((d_steps * scale).T, steps[-1] * scale, rcond=1e-10)[0]
             z = z - fit @ (d_points + d_steps)
+            # They would otherwise fly off, where a residual is small and the objective is not.
+            z = points[-1] + np.clip(z - points[-1], -STRIDE, STRIDE)
         before = state.best
         residual = state.evaluate(z)
         since = 0 if state.best < before else since + 1

@@ -84,6 +84,21 @@ def test_ordinary_chains_warn_of_nothing_and_are_right(scale, arithmetic):
     assert float((m_b - exact).abs().sum()) < (2e-5 if arithmetic == torch.float32 else 1e-10)
 
 
+# ------------------------------------------------------------------ strengths that hardly matter
+
+
+@pytest.mark.parametrize(
+    ("shape", "seed"),
+    [((3, 60), 855846782), ((3, 60), 273664135), ((60, 3), 8150770), ((3, 60), 206656104)],
+)
+def test_strengths_that_hardly_matter_do_not_fly_off(shape, seed):
+    """Extrapolated to e^200000 they passed the balance equations, uncertified and 46 times off."""
+    q = joint(random_tables(*shape, scale=5, seed=seed), "ag", tol=1e-9)
+    assert q.residual <= 1e-9
+    assert 0 <= q.objective - q.lower_bound <= 1e-8
+    assert max(np.ptp(v) for v in (q.solution.log_alpha, q.solution.log_beta)) < 200
+
+
 # ------------------------------------------------------------------ faint marginals
 
 
