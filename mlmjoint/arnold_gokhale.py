@@ -304,29 +304,43 @@ def lower_bound(tables: Tables, solution: Solution) -> float:
     H(r) + H(s) − H(p(a|b)) − H(p(b|a)) ≤ J*. The solver's r = Q(1−σ), s = Qσ miss feasibility by
     the residual; one W-weighted Laplacian solve moves mass between them to repair every sum.
     """
-    from . import kernels
-
     if not solution.residual <= NEAR:  # the bound belongs to the tables, not to who asks for it
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             solution = solve(tables)
     double = Tables(tables.log_a.double().cpu(), tables.log_b.double().cpu())
     state = _State(Balance(double), solution.log_alpha, solution.log_beta)
-    balance, n, best = state.balance, state.split, 0.0  # r = p(a|b), s = p(b|a) proves zero
+    best = _repair(state)
+    if best is None and min(tables.shape) <= DIRECT:
+        # Strengths may balance and yet be so far apart that no mass can be moved between them.
+        published = _published(double, 40, NEAR)
+        state = _State(state.balance, published.log_alpha, published.log_beta)
+        state.balance.passes = 0
+        _newton(state, 1e-9, 100)
+        state.evaluate(state.z)
+        best = _repair(state)
+    return best or 0.0  # r = p(a|b), s = p(b|a) proves zero
+
+
+def _repair(state: _State) -> float | None:
+    """The bound that strengths near the optimum prove; None if they cannot be made feasible."""
+    from . import kernels
+
+    balance, n, best = state.balance, state.split, None
     # A context whose table sums to t instead of one weighs t in both problems, which adds t·log t.
     sums_to = np.concatenate([balance.row_target, balance.col_target])
     rounding = float((sums_to * np.log(sums_to)).sum())
-    for _ in range(12 if min(tables.shape) <= DIRECT else 2):
+    for _ in range(12 if min(balance.shape) <= DIRECT else 2):
         z, d = state.last, _newton_step(state, balance.passes + 300)
-        args = [*streams.arrays(double), *balance.strengths(z[:n], z[n:]), d[:n], d[n:]]
-        sums = [np.zeros(1), *(np.zeros(size) for size in tables.shape)]
+        args = [*streams.arrays(balance.tables), *balance.strengths(z[:n], z[n:]), d[:n], d[n:]]
+        sums = [np.zeros(1), *(np.zeros(size) for size in balance.shape)]
         total, rows, cols = streams.over_rows(kernels.dual_entropy, args, sums, n)
         # What is left of a violation ε at a context of probability m costs at most ε·|log m|; the
         # strengths say 1/m only where little is left, so elsewhere nothing is claimed.
         left = np.abs(np.concatenate([rows - balance.row_target, cols - balance.col_target]))
         if left.max() <= REPAIRED:
             slack = float(left @ (1.0 + 2.0 * np.abs(z - z.min())))
-            best = max(best, float(total[0]) + rounding - slack)
+            best = max(best or 0.0, float(total[0]) + rounding - slack)
             if slack <= 1e-9 * best:
                 break
         state.evaluate(z + np.clip(d, -5.0, 5.0))

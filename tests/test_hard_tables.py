@@ -3,6 +3,7 @@
 import importlib
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from mlmjoint import streams
 from mlmjoint.tables import Tables
 
 metrics = importlib.import_module("mlmjoint.metrics").metrics
+solver = importlib.import_module("mlmjoint.arnold_gokhale")
 joint = importlib.import_module("mlmjoint.joints").joint
 APART = "Gibbs marginals depend on where the chain starts"
 
@@ -97,6 +99,15 @@ def test_strengths_that_hardly_matter_do_not_fly_off(shape, seed):
     assert q.residual <= 1e-9
     assert 0 <= q.objective - q.lower_bound <= 1e-8
     assert max(np.ptp(v) for v in (q.solution.log_alpha, q.solution.log_beta)) < 200
+
+
+def test_strengths_that_flew_off_do_not_cost_the_bound():
+    tables = random_tables(3, 60, scale=5, seed=273664135)
+    q = joint(tables, "ag", tol=1e-9)
+    far = q.solution.log_beta.copy()
+    far[np.argmax(far)] += 2e5  # as good a solution, but no mass can be moved to this context
+    found = solver.lower_bound(tables, replace(q.solution, log_beta=far))
+    assert found == pytest.approx(q.lower_bound, abs=1e-8) and found > 1e-5
 
 
 # ------------------------------------------------------------------ faint marginals
