@@ -20,6 +20,7 @@ from .cells import Cells
 from .tables import Tables
 
 SWEEPS = 100  # of power iteration before something stronger is tried
+FEW = 20  # the same where a sweep is a pass over large tables, and the Krylov method saves passes
 DIRECT = 1024  # up to this many tokens on the shorter side the chain is solved by elimination
 MOST = 500  # passes of the Krylov method
 
@@ -30,7 +31,7 @@ def stationary(tables: Tables) -> tuple[torch.Tensor, torch.Tensor]:
     single = tables.log_a.dtype == torch.float32
     tol = 1e-6 if streams.precision(tables) is np.float32 else 1e-12
     m_b = _starts(tables)
-    for _ in range(SWEEPS):
+    for _ in range(SWEEPS if min(tables.shape) <= DIRECT else FEW):
         last, (m_a, m_b, change) = m_b, _sweep(pass_on, m_b)
         # A small step does not mean a short way to go: where clusters of tokens hardly touch, all
         # steps are small. Two starts share their end only where the chain has forgotten them.
