@@ -91,6 +91,8 @@ class Chapter:
         value = float(value)
         if not tol > 0:
             raise InputError(f"{name!r} has tolerance {tol}; give one above zero")
+        if not math.isfinite(value):
+            raise InputError(f"{name!r} is {value}, which nothing can be compared with")
         if name in self.values:
             raise InputError(f"{name!r} is recorded twice in chapter {self.number}; rename one")
         # One digit beyond the tolerance: rounding noise then changes no stored byte.

@@ -319,6 +319,8 @@ def test_chapter_refuses_what_cannot_be_compared(tmp_path, monkeypatch):
     chapter = chapters.Chapter("01", "quick")
     with pytest.raises(InputError, match="tolerance 0"):
         chapter.record("x", 1.0, tol=0)
+    with pytest.raises(InputError, match="'x' is nan"):
+        chapter.record("x", float("nan"), tol=0.1)
     chapter.record("x", 1.0, tol=0.1)
     with pytest.raises(InputError, match="recorded twice"):
         chapter.record("x", 2.0, tol=0.1)
