@@ -40,11 +40,11 @@ def page(_: str) -> str:
     made = [read_card(path.parent) for path in sorted(trained_folder().glob(f"*/{CARD}"))]
     trained = "".join(TRAINED.format(name=c["name"], recipe=c["recipe"]) for c in made)
     lines = [*header("models"), INTRO.format(trained=trained.replace("\n", " "))]
-    headings = ["name", "class", "V", "layers × width", "size", "U-PPL", "source", "licence"]
+    headings = ["name", "V", "layers × width", "size", "U-PPL", "source", "licence"]
     rows = [_card_row(card, "ships with mlmjoint") for card in shipped]
     rows += [_card_row(card, "`mlmjoint train`") for card in made]
     rows += [_wheel_row(checkpoint) for checkpoint in wheels.CHECKPOINTS.values()]
-    lines += [*dense(table(headings, rows, align="llrrrrll")), AFTER]
+    lines += [*dense(table(headings, rows, align="lrrrrll")), AFTER]
     for card in [*shipped, *made]:
         lines += _card_section(card)
         own = [c for c in snapshots if SNAPSHOT.fullmatch(c["name"])[1] == card["name"]]
@@ -63,7 +63,6 @@ def _card_row(card: dict, source: str) -> list[str]:
     m, held_out = card["model"], card["evaluation"][-1]
     return [
         link(f"`{card['name']}`", f"model-{card['name']}"),
-        m["class"],
         f"{m['vocabulary']:,}",
         f"{m['layers']} × {m['hidden_size']}",
         f"{m['bytes'] / 1e6:.1f} MB",
@@ -77,7 +76,6 @@ def _wheel_row(c: Checkpoint) -> list[str]:
     measured = list(_measured(c.name).values())
     return [
         link(f"`{c.name}`", f"model-{c.name}"),
-        c.architecture,
         f"{c.vocab_size:,}",
         f"{c.layers} × {c.hidden_size}",
         f"{c.size / 1e6:.1f} MB",
