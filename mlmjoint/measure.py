@@ -135,6 +135,7 @@ def swap(tables: Tables) -> Tables:
     )
 
 
+@torch.inference_mode()  # where tables that a model has filled may be written to
 def _turn(table: torch.Tensor, block: int = 1024) -> torch.Tensor:
     """The transpose, contiguous: in place if square, so that two tables never become four."""
     rows, cols = table.shape

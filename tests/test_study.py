@@ -641,6 +641,9 @@ def test_exchanging_a_and_b_turns_the_tables(shape):
     memory = {tables.log_a.data_ptr(), tables.log_b.data_ptr()}
     for block in (8, 1024):
         assert torch.equal(measure._turn(tables.log_b.clone(), block), wanted[0])
+    with torch.inference_mode():
+        filled = tables.log_b.clone()
+    assert torch.equal(measure._turn(filled), wanted[0])
     turned = measure.swap(tables)
     assert torch.equal(turned.log_a, wanted[0]) and torch.equal(turned.log_b, wanted[1])
     assert turned.log_a.is_contiguous() and torch.equal(turned.log_z_a, tables.log_z_b)
