@@ -85,7 +85,7 @@ RECIPES = {
         initialiser="minilm",
         layers=(0, 1, 3, 5),
         vocab_size=4608,
-        settings={**_CHOSEN, "steps": 17_000},
+        settings={**_CHOSEN, "steps": 14_000},
     ),
     "en-full": Recipe(
         "en-full",
