@@ -123,7 +123,7 @@ def draw_training(
     if not steps or reference not in errors:
         raise InputError(f"no steps or no {reference!r} to draw; give both")
     with house_style():
-        figure = Figure(figsize=(7.6, 4.8), layout="constrained")
+        figure = Figure(figsize=(6.8, 4.6), layout="constrained")
         parts = figure.subplot_mosaic([["error", "share"], ["clash", "share"]], sharex=True)
         base = np.asarray(errors[reference])
         for name, values in errors.items():
