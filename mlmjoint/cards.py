@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import platform
+import shlex
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -116,8 +117,9 @@ def card_text(card: dict) -> str:
         f"{t['warmup_steps']} steps, linear decay over the last {t['decay_steps']:,}), "
         f"{_rate(t)} of tokens chosen (80 % masked, 10 % replaced, 10 % kept), dropout "
         f"{_dropout(t)}. It took {t['seconds'] / 60:.0f} minutes by the clock and "
-        f"{t['cpu_seconds'] / 60:.0f} CPU minutes on {card['hardware']['device']}.",
+        f"{t['cpu_seconds'] / 60:.0f} CPU minutes{_processes(t)} on {card['hardware']['device']}.",
         *_stages(t),
+        *_command(card),
         "",
         "## Held-out U-PPL",
         "",
@@ -159,6 +161,26 @@ def _dropout(t: dict) -> str:
     if t.get("final_dropout") is None:
         return f"{t['dropout']:g}"
     return f"{t['dropout']:g} ({t['final_dropout']:g} during the decay)"
+
+
+def _processes(t: dict) -> str:
+    number = t.get("processes", 1)
+    return f" in each of {number} processes" if number > 1 else ""
+
+
+def _command(card: dict, width: int = 80) -> list[str]:
+    """The command that makes the model, in lines that fit a page; older cards have none."""
+    if not card.get("command"):
+        return []
+    words = [shlex.quote(word) for word in shlex.split(card["command"])]
+    lines = [words[0]]
+    for word, after in itertools.pairwise([*words[1:], ""]):
+        both = f"{word} {after}" if word.startswith("--") else word  # an option and its value
+        if len(lines[-1]) + len(both) > width:
+            lines.append(" ")
+        lines[-1] += f" {word}"
+    told = "Beside the data files, this command makes it:"
+    return ["", told, "", "```bash", *(f"{line} \\" for line in lines[:-1]), lines[-1], "```"]
 
 
 def _stages(t: dict) -> list[str]:

@@ -7,6 +7,7 @@ it. It is
 * **denied** if a test has a negative mean and Holm's p below 0.05,
 * **not decided at this n** otherwise.
 
+A mean below 1e-5 nats either way decides nothing, however small its p: AG is solved to that.
 Holm's correction is over the tests of one claim in one study. Intervals are 95 % each, uncorrected.
 """
 
@@ -30,6 +31,7 @@ from .stats import Comparison
 from .tabulate import Entry, Table
 
 LEVEL = 0.05
+RESOLUTION = 1e-5  # nats; the tolerance AG is solved to
 CONFIRMED, DENIED, OPEN = "confirmed", "denied", "not decided at this n"
 PAPER = ("mlm", "mrf", "mrf-l", "hcb", "ag")
 BESIDE = ("chain-ab", "chain-ba", "chain-mean", "chain-geo", "gibbs")
@@ -108,18 +110,22 @@ def compare(study: Study, metric: str, pairs: Sequence[tuple[str, str]], seed=0)
 
 def decide(tests: Sequence[Comparison]) -> str:
     """The rule at the head of this module."""
-    if any(t.p_holm < LEVEL and t.difference.value < 0 for t in tests):
+    if any(map(_failed, tests)):
         return DENIED
     return CONFIRMED if tests and all(map(_passed, tests)) else OPEN
 
 
 def _passed(test: Comparison) -> bool:
-    return test.p_holm < LEVEL and test.difference.value > 0
+    return test.p_holm < LEVEL and test.difference.value > RESOLUTION
+
+
+def _failed(test: Comparison) -> bool:
+    return test.p_holm < LEVEL and test.difference.value < -RESOLUTION
 
 
 def _weakest(tests: Sequence[Comparison]) -> Comparison:
-    failed = [t for t in tests if not _passed(t)] or tests
-    return min(failed, key=lambda t: t.difference.value)
+    open_or_lost = [t for t in tests if not _passed(t)] or tests
+    return min(open_or_lost, key=lambda t: t.difference.value)
 
 
 def best(study: Study, metric: str = "p_nll", method: str = "ag", rivals=PAPER, seed=0) -> Claim:
@@ -134,7 +140,7 @@ def best(study: Study, metric: str = "p_nll", method: str = "ag", rivals=PAPER, 
     weakest = _weakest(tests)
     short, own = HEADINGS[metric], label(method)
     if verdict == DENIED:
-        better = [t for t in tests if t.p_holm < LEVEL and t.difference.value < 0]
+        better = [t for t in tests if _failed(t)]
         names = _list(label(t.first) for t in better)
         reason = f"{names} {'is' if len(better) == 1 else 'are'} significantly lower. "
     elif verdict == CONFIRMED:
@@ -206,7 +212,7 @@ def sometimes(made: Sequence[Claim]) -> Claim:
     corrected = stats.holm([t.p for t in tests])
     tests = tuple(t._replace(p_holm=p) for t, p in zip(tests, corrected, strict=True))
     yes = [claim.study for claim, t in zip(made, tests, strict=True) if _passed(t)]
-    no = [t for t in tests if t.p_holm < LEVEL and t.difference.value < 0]
+    no = [t for t in tests if _failed(t)]
     verdict = CONFIRMED if yes else DENIED if len(no) == len(tests) else OPEN
     held = f" ({'; '.join(yes)})" if yes else ""
     reason = (

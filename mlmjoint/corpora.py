@@ -58,10 +58,10 @@ def corpus(spec: str, n: int | None = None, seed: int = 0) -> Corpus:
     """The sentences a specification names.
 
     ``captions``, ``reactions``, ``antibodies`` (heavy chains) and ``antibodies-light`` are shipped;
-    ``toy`` samples the toy grammar with ``seed``; ``text:FILE`` and ``jsonl:FILE:FIELD`` are a
-    user's own; ``snli-dev`` and ``xsum-validation`` are official splits. Of these, ``n`` sentences
-    are chosen by a hash of (seed, sentence), so that a larger n only adds to a smaller one;
-    without n all come, in their own order, and repeated sentences come once.
+    ``toy`` samples the toy grammar with ``seed``; ``text:FILE`` and ``jsonl:FILE:FIELD[,FIELD]``
+    are a user's own; ``snli-dev`` and ``xsum-validation`` are official splits. Of these, ``n``
+    sentences are chosen by a hash of (seed, sentence), so that a larger n only adds to a smaller
+    one; without n all come, in their own order, and repeated sentences come once.
 
     ``snli`` and ``xsum`` follow the published protocol, whose order is fixed: the first n
     sentences (1000 by default) whatever the seed. These four read the hub at a pinned revision;
@@ -79,7 +79,7 @@ def corpus(spec: str, n: int | None = None, seed: int = 0) -> Corpus:
         source, rows = rest, _text_rows(Path(rest).expanduser())
     elif kind == "jsonl" and ":" in rest:
         file, _, name = rest.rpartition(":")
-        source, rows = f"{file} field {name}", _jsonl_rows(Path(file).expanduser(), name)
+        source, rows = f"{file} field {name}", _jsonl_rows(Path(file).expanduser(), name.split(","))
     elif kind in ("snli", "xsum", "snli-dev", "xsum-validation"):
         from . import hubdata
 
@@ -103,7 +103,7 @@ def corpus(spec: str, n: int | None = None, seed: int = 0) -> Corpus:
 
 def names() -> list[str]:
     """Every specification that :func:`corpus` understands, as a user would write it."""
-    return [*_SHIPPED_ROWS, "toy", *_HUB_NAMES, "text:FILE", "jsonl:FILE:FIELD"]
+    return [*_SHIPPED_ROWS, "toy", *_HUB_NAMES, "text:FILE", "jsonl:FILE:FIELD[,FIELD]"]
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def _text_rows(path: Path):
         yield f"line {number}", line, None
 
 
-def _jsonl_rows(path: Path, name: str):
+def _jsonl_rows(path: Path, names: list[str]):
     for number, line in enumerate(_lines(path), 1):
         if not line.strip():
             continue
@@ -183,13 +183,14 @@ def _jsonl_rows(path: Path, name: str):
             raise InputError(
                 f"line {number} of {path} is not JSON ({error.msg}); mend it"
             ) from None
-        if not isinstance(record, dict) or not isinstance(record.get(name), str):
-            held = ", ".join(map(str, record)) if isinstance(record, dict) else "no fields"
-            raise InputError(
-                f"line {number} of {path} has no text in field {name!r} (it has {held}); "
-                "write jsonl:FILE:FIELD with a field of every line"
-            )
-        yield f"line {number}", record[name], None
+        for name in names:
+            if not isinstance(record, dict) or not isinstance(record.get(name), str):
+                held = ", ".join(map(str, record)) if isinstance(record, dict) else "no fields"
+                raise InputError(
+                    f"line {number} of {path} has no text in field {name!r} (it has {held}); "
+                    "write jsonl:FILE:FIELD with a field of every line"
+                )
+            yield f"line {number}", record[name], None
 
 
 def _lines(path: Path) -> list[str]:

@@ -30,7 +30,8 @@ class RayEngine:
 
     ``workers`` defaults to one per GPU of the cluster or, where there is none, one per two CPUs.
     The cluster is the one RAY_ADDRESS names, the one already running here, or a local one made for
-    the study. ``pids`` lists the process of every worker that was started.
+    the study. ``pids`` lists the process of every worker that was started, ``redone`` the jobs
+    whose worker died.
     """
 
     name = "ray"
@@ -38,7 +39,7 @@ class RayEngine:
     def __init__(self, workers: int | None = None):
         if workers is not None and workers < 1:
             raise InputError(f"{workers} workers cannot measure anything; give at least 1")
-        self.workers, self.pids = workers, []
+        self.workers, self.pids, self.redone = workers, [], []
 
     def run(
         self,
@@ -81,6 +82,7 @@ class RayEngine:
                         raise InputError(_gave_up(job)) from None
                     if job is not None:
                         queue.appendleft(job)
+                        self.redone.append(job)
                     start()
                     continue
                 except ray.exceptions.RayTaskError as error:

@@ -1,4 +1,8 @@
-"""Fit an MLM with transformers' Trainer: checkpoints, exact resumption, U-PPL as evaluation."""
+"""Fit an MLM with transformers' Trainer: checkpoints, exact resumption, U-PPL as evaluation.
+
+One process uses one device. Started by torchrun or `accelerate launch`, every process computes its
+rows of each batch; apart from dropout the weights are those of a single process.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +52,16 @@ class MaskedTrainer(Trainer):
         super().__init__(*args, **kwargs)
         self.stream, self.held_out, self.dropout_at = stream, list(held_out), dropout_at
 
-    def _get_train_sampler(self, *_):
-        return self.stream
+    def get_train_dataloader(self):
+        # Whole batches for every process: accelerate would part them before they are masked.
+        return torch.utils.data.DataLoader(
+            self.train_dataset,
+            batch_size=self.stream.batch_size,
+            sampler=self.stream,
+            collate_fn=self.data_collator,
+            drop_last=True,
+            pin_memory=self.args.device.type == "cuda",
+        )
 
     def training_step(self, model, inputs, *args, **kwargs):
         _set_dropout(self.model, self.dropout_at(self.state.global_step))
@@ -64,6 +76,10 @@ class MaskedTrainer(Trainer):
 
     def evaluate(self, *_, metric_key_prefix="eval", **__):
         value = unary_perplexity(self.model, self.processing_class, self.held_out)
+        if self.args.world_size > 1:  # one opinion on which checkpoint is best
+            values = [value]
+            torch.distributed.broadcast_object_list(values, src=0, device=self.args.device)
+            value = values[0]
         metrics = {f"{metric_key_prefix}_uppl": value}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(
@@ -75,10 +91,14 @@ class MaskedTrainer(Trainer):
 class Bar(ProgressCallback):
     """The Trainer's progress bar with its ETA; the loss beside it, not on lines of its own."""
 
+    def __init__(self):
+        super().__init__()
+        self.known = {}
+
     def on_log(self, args, state, control, logs=None, **_):
         if self.training_bar is not None:
-            known = {k: f"{logs[k]:.3g}" for k in ("loss", "eval_uppl") if k in logs}
-            self.training_bar.set_postfix(known, refresh=False)
+            self.known |= {k: f"{logs[k]:.3g}" for k in ("loss", "eval_uppl") if k in logs}
+            self.training_bar.set_postfix(self.known, refresh=False)
 
 
 class Journal(TrainerCallback):
@@ -132,9 +152,10 @@ def fit(
     Checkpoints go to out/checkpoints; if some are there, training goes on from the newest whole one
     and ends with the weights it would have had undisturbed. given: settings, see DEFAULTS. The
     learning rate is constant between warm-up and decay, so `steps` may be changed when resuming
-    before the decay; a run that has ended can be prolonged the same way. Returns what the model
-    card says about training.
+    before the decay; a run that has ended can be prolonged the same way. batch_size counts the
+    sentences of all processes. Returns what the model card says about training.
     """
+    check_packages()
     unknown = sorted(set(given) - set(DEFAULTS))
     if unknown:
         raise InputError(f"unknown setting '{unknown[0]}'; choose from {', '.join(DEFAULTS)}")
@@ -153,24 +174,35 @@ def fit(
     last = s["dropout"] if s["final_dropout"] is None else s["final_dropout"]
     limit = min(tokenizer.model_max_length, model.config.max_position_embeddings)
     data = Sentences(tokenizer, sentences, limit)
+    arguments = _arguments(s, out, size, decay, seed, device, save_every, bool(held_out))
+    processes = max(1, arguments.world_size)
+    if size < processes:
+        raise InputError(f"{size} sentences a batch are too few for {processes} processes")
     checkpoint = latest_checkpoint(out / "checkpoints")
-    schedules = _check_plan(out, checkpoint, {**s, "batch_size": size, "seed": seed}, data.ids)
+    with arguments.main_process_first(local=False):
+        plan = {**s, "batch_size": size, "seed": seed}
+        schedules = _check_plan(out, checkpoint, plan, data.ids)
     clock = json.loads((checkpoint / "clock.json").read_text()) if checkpoint else {}
     journal = Journal(
         out / "progress.jsonl", (clock.get("seconds", 0), clock.get("cpu_seconds", 0))
     )
-    arguments = _arguments(s, out, size, decay, seed, device, save_every, bool(held_out))
-    draws = size * max(1, arguments.world_size)
     trainer = MaskedTrainer(
         model=model,
         args=arguments,
         train_dataset=data,
         eval_dataset=data if held_out else None,
         data_collator=Masker(tokenizer, mlm_probability=s["mask_rate"]).plan(
-            seed, s["mask_rate"], s["final_mask_rate"], steps - decay, steps, draws
+            seed,
+            s["mask_rate"],
+            s["final_mask_rate"],
+            steps - decay,
+            steps,
+            size,
+            arguments.process_index,
+            processes,
         ),
         processing_class=tokenizer,
-        stream=Stream([len(i) for i in data.ids], draws, seed, steps * draws),
+        stream=Stream([len(i) for i in data.ids], size, seed, steps * size),
         held_out=held_out,
         dropout_at=lambda step: s["dropout"] if step < steps - decay else last,
         callbacks=[journal, *callbacks],
@@ -184,27 +216,44 @@ def fit(
         with quiet():
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     finally:
-        del model.forward
+        model.__dict__.pop("forward", None)
     best = trainer.state.best_model_checkpoint
     seconds, cpu_seconds = journal.spent()
     return {
         **s,
-        "batch_size": draws,
+        "batch_size": size,
         "decay_steps": decay,
         "schedules": schedules,
         "kept_step": int(best.rsplit("-", 1)[1]) if best else steps,
         "seed": seed,
-        "epochs": round(steps * draws / len(sentences), 2),
+        "epochs": round(steps * size / len(sentences), 2),
         "seconds": round(seconds),
         "cpu_seconds": round(cpu_seconds),
         "device": str(trainer.args.device.type),
+        "processes": processes,
     }
+
+
+def check_packages():
+    """An InputError where the Trainer would find accelerate missing."""
+    try:
+        import accelerate  # noqa: F401
+    except ImportError:
+        raise InputError(
+            "accelerate is missing; install what training needs: pip install 'mlmjoint[train]'"
+        ) from None
+
+
+def leads() -> bool:
+    """Whether this process writes the model: the only one, or the first that a launcher started."""
+    group = torch.distributed
+    return not (group.is_available() and group.is_initialized()) or group.get_rank() == 0
 
 
 def _arguments(s, out, size, decay, seed, device, save_every, evaluates):
     use_cpu = device == "cpu" or not torch.cuda.is_available()
     save_every = save_every or max(1, s["steps"] // 10)
-    return TrainingArguments(
+    arguments = TrainingArguments(
         output_dir=str(out / "checkpoints"),
         max_steps=s["steps"],
         per_device_train_batch_size=size,
@@ -229,10 +278,14 @@ def _arguments(s, out, size, decay, seed, device, save_every, evaluates):
         metric_for_best_model="uppl" if evaluates else None,
         greater_is_better=False if evaluates else None,
         remove_unused_columns=False,
-        dataloader_drop_last=True,
+        ddp_find_unused_parameters=False,
         report_to=[],
         disable_tqdm=not sys.stderr.isatty(),
     )
+    if arguments.n_gpu > 1:  # else nn.DataParallel, whose replicas would not run `masked_loss`
+        arguments._n_gpu = 1
+    arguments.per_device_train_batch_size = -(-size // max(1, arguments.world_size))
+    return arguments
 
 
 def _set_dropout(model, p):
@@ -263,7 +316,8 @@ def _check_plan(out, checkpoint, settings, ids):
         schedules = [p for p in before.get("schedules", []) if p["from_step"] < now["from_step"]]
     if not schedules or any(schedules[-1][key] != now[key] for key in SCHEDULE):
         schedules.append(now)
-    path.write_text(json.dumps({**plan, "schedules": schedules}) + "\n")
+    if leads():
+        path.write_text(json.dumps({**plan, "schedules": schedules}) + "\n")
     return schedules
 
 

@@ -40,6 +40,7 @@ def describe(
     model, spec = _model_name(model), _without_path(corpus.spec)
     data_name = data_name or spec
     vocabulary = None if measures.as_published else text_vocabulary(mlm)
+    dtype = str(next(mlm.model.parameters()).dtype).removeprefix("torch.")
     return {
         "format": FORMAT,
         "model": {
@@ -61,14 +62,17 @@ def describe(
         "extras": measures.extras,
         "as_published": measures.as_published,
         "vocabulary": mlm.vocab_size if vocabulary is None else len(vocabulary),
-        "dtype": str(next(mlm.model.parameters()).dtype).removeprefix("torch."),
-        "command": _command(model, spec, data_name, folder, pairs, n, seed, measures),
+        "dtype": dtype,
+        "command": _command(model, spec, data_name, folder, pairs, n, seed, measures, dtype),
         "environments": [_environment(mlm, engine, device)],
     }
 
 
-def bring_on(folder: Path, manifest: dict, corpus, has_records: bool) -> None:
-    """Write the manifest of a new study, or check that an old one is the same and bring it on."""
+def bring_on(folder: Path, manifest: dict, corpus, has_records: bool, source: str | None) -> None:
+    """Write the manifest of a new study, or check that an old one is the same and bring it on.
+
+    source: as the caller gave it; without one, what an old manifest says of its data stays.
+    """
     before = read_manifest(folder)
     if before is None:
         if has_records:
@@ -92,7 +96,8 @@ def bring_on(folder: Path, manifest: dict, corpus, has_records: bool) -> None:
     environments = before["environments"]
     if manifest["environments"][0] not in environments:
         environments = environments + manifest["environments"]
-    after = {**manifest, "environments": environments}
+    data = manifest["data"] | ({} if source else {"source": before["data"]["source"]})
+    after = {**manifest, "data": data, "environments": environments}
     if after != before:
         write_manifest(folder, after)
 
@@ -129,7 +134,7 @@ def _source(corpus, data_name: str) -> str:
     return corpus.source
 
 
-def _command(model, data, name, folder: Path, pairs, n, seed, measures: Measures) -> str:
+def _command(model, data, name, folder: Path, pairs, n, seed, measures: Measures, dtype) -> str:
     try:
         folder = folder.resolve().relative_to(Path.cwd())
     except ValueError:
@@ -141,6 +146,7 @@ def _command(model, data, name, folder: Path, pairs, n, seed, measures: Measures
     words += [] if measures.methods == METHODS else ["--methods", *measures.methods]
     words += [] if measures.extras else ["--no-extras"]
     words += ["--as-published"] if measures.as_published else []
+    words += [] if dtype == "float32" else ["--dtype", dtype]
     return shlex.join([*words, "--out", str(folder)])
 
 

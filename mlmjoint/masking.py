@@ -64,11 +64,13 @@ class Masker(DataCollatorForLanguageModeling):
 
     The rate stays at `rate` until step `decay_from` and then goes linearly to `final_rate` at the
     last step: evaluation masks one token alone, and the end of training may lean towards that.
+    Of several processes each masks the whole batch, as a single one would, and keeps its own rows.
     """
 
-    def plan(self, seed, rate, final_rate, decay_from, steps, batch_size):
+    def plan(self, seed, rate, final_rate, decay_from, steps, batch_size, process=0, processes=1):
         self.base, self.rate, self.final_rate = seed, rate, final_rate
         self.decay_from, self.steps, self.batch_size = decay_from, steps, batch_size
+        self.process, self.processes = process, processes
         return self
 
     def rate_at(self, step):
@@ -82,15 +84,24 @@ class Masker(DataCollatorForLanguageModeling):
         self.mlm_probability = self.rate_at(draw // self.batch_size)
         words = np.random.SeedSequence([self.base, draw]).generate_state(1, np.uint64)
         self.generator = torch.Generator().manual_seed(int(words[0] >> 1))
-        return super().torch_call([{"input_ids": e["input_ids"]} for e in examples])
+        batch = super().torch_call([{"input_ids": e["input_ids"]} for e in examples])
+        if self.processes == 1:
+            return batch
+        chosen = int((batch["labels"] != -100).sum())
+        own = {key: rows[self.process :: self.processes] for key, rows in batch.items()}
+        return {**own, "share": chosen / self.processes}
 
 
-def masked_loss(model, input_ids, labels, attention_mask=None, **_):
+def masked_loss(model, input_ids, labels, attention_mask=None, share=None, **_):
     """Mean -log P of the gold token at the chosen positions; the head runs nowhere else.
 
     Equals BertForMaskedLM's own loss, without logits (B, T, V) at positions that are not scored.
+    share: chosen positions of the whole batch / number of processes. The sum is divided by it, so
+    that the processes' mean is the mean over the whole batch, however unevenly the masks fell.
     """
     chosen = labels != -100  # (B, T)
     hidden = model.bert(input_ids, attention_mask).last_hidden_state  # (B, T, d)
     logits = model.cls(hidden[chosen])  # (n, V)
-    return {"loss": cross_entropy(logits.float(), labels[chosen])}
+    if share is None:
+        return {"loss": cross_entropy(logits.float(), labels[chosen])}
+    return {"loss": cross_entropy(logits.float(), labels[chosen], reduction="sum") / share}

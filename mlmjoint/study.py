@@ -86,7 +86,7 @@ def study(
     manifest["data"] |= counts
     manifest["n"] = len(jobs)
     with Writer(folder) as writer:
-        manifests.bring_on(folder, manifest, corpus, bool(writer.done))
+        manifests.bring_on(folder, manifest, corpus, bool(writer.done), source)
         done = {record["sentence"] for record in writer.done}
         todo = [job for job in jobs if job.sentence not in done]
         shown = "ag" if "ag" in methods else methods[-1]

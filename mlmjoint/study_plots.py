@@ -1,4 +1,4 @@
-"""Pictures of stored studies: gains against distance, and how far constructions lie apart."""
+"""Pictures of stored studies: gains against distance, errors over training, joints apart."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .stats import Interval
 
 MARKS = {"mrf": "s", "mrf-l": "D", "hcb": "^", "ag": "o", "chain-geo": "v", "chain-mean": "P"}
 GREY = "#6B6B6B"
+PAPER_FIVE = ("mlm", "mrf", "mrf-l", "hcb", "ag")  # drawn heavier than what is beside them
 
 
 def draw_distance(
@@ -104,6 +105,100 @@ def _fit(axis, gains: Sequence[Interval]) -> None:
 def _ticks(low: float, high: float) -> list[int]:
     powers = [2**k for k in range(12)]
     return [tick for tick in powers if low / 1.5 <= tick <= high * 1.5] or [1, 2]
+
+
+def draw_training(
+    steps: Sequence[int],
+    errors: Mapping[str, Sequence[float]],
+    incompatibility: Sequence[Interval],
+    reference: str = "mlm",
+):
+    """Mean errors and incompatibility over training: {construction: one error for each step}.
+
+    Errors fall by orders of magnitude, beside which constructions hardly differ. So they are drawn
+    twice: as they are, and as multiples of the ``reference``, where each curve bears its name.
+    """
+    from matplotlib.figure import Figure
+
+    if not steps or reference not in errors:
+        raise InputError(f"no steps or no {reference!r} to draw; give both")
+    with house_style():
+        figure = Figure(figsize=(6.8, 4.6), layout="constrained")
+        parts = figure.subplot_mosaic([["error", "share"], ["clash", "share"]], sharex=True)
+        base = np.asarray(errors[reference])
+        for name, values in errors.items():
+            how = {"color": COLOURS.get(name, GREY), "linestyle": LINES.get(name, "-")}
+            how["linewidth"] = 1.6 if name in PAPER_FIVE else 1.0
+            parts["error"].plot(steps, values, **how)
+            parts["share"].plot(steps, np.asarray(values) / base, **how)
+        middle, low, high = np.array(incompatibility).T
+        # A sequence of its own: neither colour nor mark is that of a construction.
+        parts["clash"].plot(steps, middle, color=GREY, marker="o", markersize=3)
+        parts["clash"].fill_between(steps, low, high, color=GREY, alpha=0.25, linewidth=0)
+        parts["clash"].set_ylim(bottom=0)
+        for part in ("error", "share"):
+            parts[part].set_yscale("log")
+        _plain_ticks(parts["share"])
+        _name_ends(parts["share"], steps[-1], {n: v[-1] / base[-1] for n, v in errors.items()})
+        against = LABELS.get(reference, reference)
+        titles = ("KL(truth ‖ joint), nats", f"the same, divided by that of {against}")
+        for part, title in zip(parts, (titles[0], titles[1], "incompatibility"), strict=True):
+            parts[part].set_title(title)
+            parts[part].grid(alpha=0.25)
+            parts[part].set_xscale("log")
+        figure.supxlabel("training steps", fontsize=10)
+    return figure
+
+
+def _plain_ticks(axis) -> None:
+    """Multiples as one writes them, 0.5 and not a power of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 4, 5, 7)))
+    axis.yaxis.set_minor_locator(NullLocator())
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def _name_ends(axis, x: float, ends: Mapping[str, float], room: float = 0.042) -> None:
+    """Names to the right of where curves end, ``room`` of the axis apart, tied to their ends."""
+    low, high = np.log(axis.get_ylim())
+    names = sorted(ends, key=ends.get)
+    wanted = [(np.log(ends[name]) - low) / (high - low) for name in names]
+    for name, height in zip(names, spread(wanted, room), strict=True):
+        axis.annotate(
+            LABELS.get(name, name),
+            (x, ends[name]),
+            (1.06, height),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=8,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": COLOURS.get(name, GREY),  # not the name: yellow ink is hard to read
+                "linewidth": 0.8,
+                "relpos": (0, 0.5),
+                "shrinkB": 2,
+            },
+        )
+
+
+def spread(heights: Sequence[float], room: float) -> list[float]:
+    """Rising heights moved apart by at least ``room``; each crowd keeps its mean height."""
+    crowds: list[list[float]] = []  # of wanted heights
+    for height in heights:
+        crowds.append([height])
+        while len(crowds) > 1 and _bottom(crowds[-1], room) - _top(crowds[-2], room) < room:
+            last = crowds.pop()
+            crowds[-1] += last
+    return [_bottom(crowd, room) + k * room for crowd in crowds for k in range(len(crowd))]
+
+
+def _bottom(crowd: Sequence[float], room: float) -> float:
+    return float(np.mean(crowd)) - (len(crowd) - 1) / 2 * room
+
+
+def _top(crowd: Sequence[float], room: float) -> float:
+    return _bottom(crowd, room) + (len(crowd) - 1) * room
 
 
 def draw_jsd(panels: Mapping[str, np.ndarray], methods: Sequence[str]):

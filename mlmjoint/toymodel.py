@@ -17,7 +17,7 @@ from transformers import BertConfig, BertForMaskedLM, TrainerCallback
 
 from . import cards
 from .errors import InputError
-from .fitting import fit
+from .fitting import fit, leads
 from .perplexity import logits_at
 from .quiet import quiet
 from .recipes import RECIPES
@@ -102,7 +102,13 @@ def train_toy(
     The text is drawn from the grammar with ``seed``; ``held_out`` sentences are other draws of it.
     ``snapshots`` are steps whose weights are kept beside ``out`` with cards of their own.
     """
+    from .train import command_line
+
     out = Path(out)
+    shape = (sentences, held_out, layers, hidden_size)
+    command = None  # the command line has no options for another text or shape
+    if shape == (SENTENCES, HELD_OUT, LAYERS, RECIPE.hidden_size):
+        command = command_line(RECIPE, "toy", seed, settings, save_every=save_every)
     if sentences < 1:
         raise InputError(f"{sentences} sentences cannot be trained on; ask for at least 1")
     world = ToyWorld()
@@ -124,10 +130,13 @@ def train_toy(
         callbacks=[keeper],
         **settings,
     )
+    if not leads():
+        return None
     write_model(model, words, out)
     truth = TruthGap(world, others, log_unigram(texts[:20_000]))
     about = {
         "recipe": "toy",
+        "command": command,
         "data": "sentences of the toy grammar",
         "licence": "MIT",
         "sources": [

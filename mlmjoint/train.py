@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from . import cards, recipes, traintext
 from .errors import InputError
-from .fitting import DEFAULTS, fit
+from .fitting import DEFAULTS, check_packages, fit, leads
 from .perplexity import unary_perplexity
 from .quiet import quiet
 
@@ -42,8 +44,10 @@ def train(
     data, exclude, evaluate: specs that `traintext.read_sentences` understands. Near copies of
     `exclude` are dropped from the training text; `evaluate` is only scored at the end. repeats: how
     often each data spec is read in one epoch. settings: see `fitting.DEFAULTS`. Running it again
-    after a kill goes on from the newest checkpoint. Returns the card.
+    after a kill goes on from the newest checkpoint. Returns the card; of several processes only the
+    first writes and scores the model, and the others return None.
     """
+    check_packages()
     if recipe == "toy":
         from .toymodel import train_toy
 
@@ -87,6 +91,8 @@ def train(
         save_every=save_every,
         **{**recipe.settings, **{k: v for k, v in settings.items() if v is not None}},
     )
+    if not leads():
+        return None
     save_model(model, tokenizer, out)
     scored = [(_source(spec)["source"], traintext.read_sentences(spec)) for spec in evaluate]
     scored[:0] = [
@@ -95,6 +101,18 @@ def train(
     card = {
         "name": name or recipe.name,
         "recipe": recipe.name,
+        "command": command_line(
+            recipe,
+            name or recipe.name,
+            seed,
+            settings,
+            data=[_bare(spec) for spec in data],
+            repeats=repeats,
+            exclude=[_bare(spec) for spec in exclude],
+            valid_fraction=valid_fraction,
+            monitor=monitor,
+            save_every=save_every,
+        ),
         "model": cards.describe_model(out, model),
         "initialiser": recipes.describe_initialiser(recipe),
         "data": describes or ", ".join(row["source"] for row in rows),
@@ -115,6 +133,31 @@ def train(
     card["revision"] = f"sha256:{card['model']['sha256']}"  # what pins the weights
     cards.write_card(out, card)
     return card
+
+
+def command_line(recipe, name, seed, settings, **options):
+    """The command that makes the model, for its card: what decides the weights and is no default.
+
+    The model's name stands for its folder, which is nobody else's business.
+    """
+    usual = {key: p.default for key, p in inspect.signature(train).parameters.items()}
+    usual |= {**DEFAULTS, **recipe.settings}
+    told = {"recipe": recipe.name, "data": options.pop("data", ()), "out": name}
+    given = {**options, **settings}
+    told |= {key: value for key, value in given.items() if value not in (None, usual.get(key))}
+    told |= {"seed": seed, "steps": settings.get("steps") or usual["steps"]}
+    words = ["mlmjoint", "train"]
+    for key, value in told.items():
+        values = value if isinstance(value, list | tuple) else [value]
+        if values:
+            words += [f"--{key.replace('_', '-')}", *map(str, values)]
+    return shlex.join(words)
+
+
+def _bare(spec):
+    """A data argument without the folders of its file."""
+    path, fields = traintext.split_spec(spec)
+    return f"jsonl:{path.name}:{','.join(fields)}" if fields else path.name
 
 
 def _source(spec, source=None):
@@ -189,6 +232,10 @@ def run(args):
     """Train as the command line asks and say where the model is and how good."""
     known = {*inspect.signature(train).parameters, *DEFAULTS}
     card = train(**{key: value for key, value in vars(args).items() if key in known})
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    if card is None:
+        return 0
     for row in card["evaluation"]:
         print(f"U-PPL {row['uppl']:.2f}  {row['source']} ({row['tokens']:,} tokens)")
     print(f"{card['name']} written to {args.out}")

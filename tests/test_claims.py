@@ -65,6 +65,9 @@ class TestRule:
             ([(0.1, 0.05)], OPEN),
             ([(0.1, math.nan)], OPEN),
             ([(0.0, 0.01)], OPEN),
+            ([(9e-6, 0.001)], OPEN),  # within AG's tolerance
+            ([(-9e-6, 0.001)], OPEN),
+            ([(2e-5, 0.001)], CONFIRMED),
             ([], OPEN),
         ],
     )

@@ -113,6 +113,8 @@ def test_jsonl_file(tmp_path):
     path = tmp_path / "a:b.jsonl"
     path.write_text('{"s": "One two.", "x": 1}\n\n{"s": "Three four."}\n')
     assert texts(corpus(f"jsonl:{path}:s")) == ["One two.", "Three four."]
+    path.write_text('{"s": "One two.", "x": "Five."}\n{"s": "One two.", "x": "Six."}\n')
+    assert texts(corpus(f"jsonl:{path}:s,x")) == ["One two.", "Five.", "Six."]
 
 
 def file(tmp_path, content):
@@ -130,6 +132,7 @@ def file(tmp_path, content):
         ("jsonl:{}:s", b'{"s": "a"}\n{', r"line 2 of .* is not JSON \(.*\); mend it"),
         ("jsonl:{}:s", b'{"t": "a", "u": 1}', r"line 1 .* no text in field 's' \(it has t, u\)"),
         ("jsonl:{}:s", b'{"s": 3}', "line 1 of .* has no text in field 's'"),
+        ("jsonl:{}:s,t", b'{"s": "a"}', r"line 1 of .* has no text in field 't' \(it has s\)"),
         ("jsonl:{}:s", b"[1]", r"line 1 of .* has no text in field 's' \(it has no fields\)"),
     ],
 )

@@ -7,6 +7,10 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
+from mlmjoint.corpora import corpus
+from mlmjoint.perplexity import unary_perplexity
+from mlmjoint.traintext import sha256
+
 FOLDER = Path(__file__).parents[1] / "mlmjoint" / "data" / "models" / "en-small"
 
 # Written down before the model was asked; each list holds every answer that is plain sense.
@@ -54,6 +58,17 @@ def test_its_size_and_its_card(en_small):
     assert dev["uppl"] <= 12
     assert dev["unk_rate"] < 0.002
     assert card["training"]["seconds"] > 0
+    assert card["model"]["sha256"] == sha256(FOLDER / "model.safetensors")
+    assert card["revision"] == f"sha256:{card['model']['sha256']}"
+
+
+def test_it_predicts_the_shipped_captions(en_small):
+    # Written for this project, so no model can have seen them; richer than SNLI's, and harder.
+    model, tokenizer = en_small
+    texts = [sentence.text for sentence in corpus("captions", n=60)]
+    ids = [i for row in tokenizer(texts, add_special_tokens=False)["input_ids"] for i in row]
+    assert ids.count(tokenizer.unk_token_id) <= 0.002 * len(ids)
+    assert unary_perplexity(model, tokenizer, texts) <= 75
 
 
 def test_rare_words_break_up_and_do_not_vanish(en_small):

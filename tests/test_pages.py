@@ -5,6 +5,7 @@ import math
 import re
 import shlex
 import shutil
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -114,6 +115,20 @@ def test_tables_are_made_when_a_study_grows_and_only_then(study):
     assert stored.read(folder.name) != first
     shutil.rmtree(folder)
     assert stored.renew() == [] and not list(stored.folder().glob("*.csv"))
+
+
+def test_a_study_short_of_its_plan_says_why(study):
+    folder, _ = study
+    each = statistics.median(r["seconds"] for r in records.load(folder).records)
+    assert stored.progress(folder.name) == "30 of 1,000"
+    reason = stored.shortfall(folder.name)
+    assert reason.startswith("970 of the 1,000 pairs planned are missing for want of time")
+    assert f"a pair takes {each:.2g} s" in reason
+    stored.renew()
+    assert reason in results_page.page("")
+    manifest = json.loads((folder / records.MANIFEST).read_text())
+    (folder / records.MANIFEST).write_text(json.dumps({**manifest, "n": 2000}))
+    assert stored.progress(folder.name) == "30 of 2,000"
 
 
 def test_results_page_shows_what_the_records_say(study):

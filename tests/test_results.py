@@ -1,6 +1,7 @@
 """Stored studies and the tables made from them: paths, numbers, formats, the distance analysis."""
 
 import csv
+import hashlib
 import io
 import json
 import math
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mlmjoint import records, report, results, tabulate
+from mlmjoint import models, records, report, results, tabulate
 from mlmjoint.cli import main
 from mlmjoint.errors import InputError
 
@@ -263,6 +264,15 @@ def test_stored_studies_can_be_read_and_name_no_machine(folder):
     for record in study.records:
         assert set(record["methods"]) == set(study.methods)
         assert all(isinstance(token, int) for token in record["gold"])
+
+
+def test_stored_studies_measured_the_weights_that_ship():
+    weights = {path.parent.name: path for path in models.SHIPPED.glob("*/model.safetensors")}
+    shipped = {name: hashlib.sha256(p.read_bytes()).hexdigest() for name, p in weights.items()}
+    measured = {folder: records.read_manifest(folder)["model"] for folder in stored()}
+    assert {"toy", "en-small"} <= {model["name"] for model in measured.values()}
+    for folder, model in measured.items():
+        assert model["fingerprint"] == shipped.get(model["name"], model["fingerprint"]), folder
 
 
 def test_makefile_runs_the_paper_s_cells():

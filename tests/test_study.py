@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -122,6 +123,21 @@ class TestRecords:
         manifest = study(mlm, f"text:{text}", tmp_path / "out", n=1, **options).manifest
         assert (manifest["data"]["name"], manifest["data"]["source"]) == ("poems", "a book")
         assert "--data text:sentences.txt --pairs random --data-name poems" in manifest["command"]
+        again = {**options, "source": None}  # as somebody resumes it with the command alone
+        manifest = study(mlm, f"text:{text}", tmp_path / "out", n=2, **again).manifest
+        assert (manifest["n"], manifest["data"]["source"]) == (2, "a book")
+
+    def test_manifest_s_command_resumes_the_study(self, tiny_model, text, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        for source in (tiny_model, text):
+            (tmp_path / source.name).symlink_to(source)
+        options = ["--methods", "mlm", "--no-extras", "--dtype", "float64", "--n", "2"]
+        options += ["--pairs", "contiguous", "--seed", "3", "--out", "out"]
+        assert main(["study", "--model", tiny_model.name, "--data", f"text:{text}", *options]) == 0
+        before = snapshot(tmp_path / "out")
+        command = records.load(tmp_path / "out").manifest["command"]
+        assert main(shlex.split(command)[1:]) == 0
+        assert snapshot(tmp_path / "out") == before
 
     def test_variants_are_the_joints_they_name(self, mlm, whole):
         record = whole.records[2]
@@ -537,7 +553,7 @@ def test_ray_gives_the_same_records_though_a_worker_is_killed(tiny_model, text, 
 
     out = tmp_path / "ray"
     done = study(str(tiny_model), f"text:{text}", out, engine=engine, on_record=kill_one)
-    assert killed
+    assert killed and engine.redone
     by_index = sorted(stripped(out), key=lambda record: record["index"])
     assert by_index == stripped(whole.folder)
     assert done.manifest["environments"][0]["engine"] == "ray"
@@ -582,7 +598,7 @@ def bert_base_cased_shape(folder):
 
 
 def published_data(folder):
-    """Folders in SNLI's and XSUM's format: 400 training rows leave two held out, one each half."""
+    """Folders in SNLI's and XSUM's format: of 400 training rows four are held out, two are used."""
     datasets = pytest.importorskip("datasets")
     rows = [f"The dog is walking {k}" for k in range(400)]
     snli = {
@@ -603,34 +619,30 @@ def published_data(folder):
 
 @pytest.fixture(scope="module")
 def paper_shape(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("paper")
-    return mlmjoint.load(bert_base_cased_shape(folder / "bert-base-cased"))
+    return bert_base_cased_shape(tmp_path_factory.mktemp("paper") / "bert-base-cased")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("data", "pairs"), [("snli", "random"), ("xsum", "contiguous")])
-def test_the_paper_s_cells_at_its_vocabulary(data, pairs, paper_shape, tmp_path):
-    # Two pairs in all, and the constructions that need every kind of pass: at this vocabulary a
-    # pair is 1.7 billion cells.
+def test_the_paper_s_cells_at_its_vocabulary(data, pairs, paper_shape, tmp_path, monkeypatch):
+    """Its command with n = 2; without the extras, because a pair is 1.7 billion cells."""
     folder = published_data(tmp_path / "data")
-    assert len(measure.text_vocabulary(paper_shape)) == 28_996 - 99 - 4
-    out = tmp_path / data
-    done = study(
-        paper_shape,
-        f"{data}:{folder / data}",
-        out,
-        pairs,
-        n=1,
-        methods=["mlm", "mrf", "ag"],
-        extras=False,
-    )
-    (record,) = done.records
-    assert record["methods"]["ag"]["residual"] <= 1e-5
-    assert record["methods"]["ag"]["a_kl"] < record["methods"]["mrf"]["a_kl"]
-    mlm_row = record["methods"]["mlm"]
-    assert mlm_row["u_nll"] == pytest.approx(mlm_row["p_nll"], rel=1e-4)
-    assert record["distance"] == 1 or pairs == "random"
+    monkeypatch.setenv(f"MLMJOINT_{data.upper()}", str(folder / data))
+    out, methods = tmp_path / data, ("mlm", "mrf", "mrf-l", "hcb", "ag")
+    command = ["study", "--model", str(paper_shape), "--data", data, "--pairs", pairs, "--n", "2"]
+    command += ["--seed", "0", "--methods", *methods, "--no-extras", "--out", str(out)]
+    assert main(command) == 0
+    done = records.load(out)
+    assert done.manifest["vocabulary"] == 28_996 - 99 - 4
     assert str(tmp_path) not in (out / records.MANIFEST).read_text()
+    assert len(done.records) == 2
+    for record in done.records:
+        rows = record["methods"]
+        assert tuple(rows) == methods
+        assert rows["ag"]["residual"] <= 1e-5
+        assert all(rows["ag"]["a_kl"] < rows[other]["a_kl"] for other in methods[:-1])
+        assert rows["mlm"]["u_nll"] == pytest.approx(rows["mlm"]["p_nll"], rel=1e-4)
+        assert record["distance"] == 1 or pairs == "random"
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (7, 7), (8, 8), (20, 20), (3, 5)])

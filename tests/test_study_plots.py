@@ -4,8 +4,17 @@ import numpy as np
 import pytest
 
 from mlmjoint.errors import InputError
+from mlmjoint.figures import LABELS
+from mlmjoint.joints import METHODS
 from mlmjoint.stats import Interval
-from mlmjoint.study_plots import cluster_order, draw_distance, draw_jsd, millis
+from mlmjoint.study_plots import (
+    cluster_order,
+    draw_distance,
+    draw_jsd,
+    draw_training,
+    millis,
+    spread,
+)
 
 
 def gains(*values):
@@ -45,6 +54,60 @@ class TestDistance:
             draw_distance({})
         with pytest.raises(InputError):
             draw_jsd({}, [])
+
+
+STEPS = (10, 100, 1000)
+ERRORS = {name: (8.0, 2.0 + k, 0.5 / (k + 1)) for k, name in enumerate(METHODS)}
+CLASH = [Interval(v, v - 0.05, v + 0.1) for v in (0.1, 0.4, 0.2)]
+
+
+class TestTraining:
+    def panels(self):
+        figure = draw_training(STEPS, ERRORS, CLASH)
+        return {axis.get_title(): axis for axis in figure.axes}
+
+    def test_every_construction_is_drawn_as_it_is_and_against_the_mlm(self):
+        panels = self.panels()
+        error, share = panels["KL(truth ‖ joint), nats"], panels["the same, divided by that of MLM"]
+        for axis, base in ((error, (1, 1, 1)), (share, ERRORS["mlm"])):
+            drawn = [line.get_ydata() for line in axis.lines]
+            assert np.allclose(drawn, [np.divide(v, base) for v in ERRORS.values()])
+            styles = {(line.get_color(), line.get_linestyle()) for line in axis.lines}
+            assert len(styles) == len(METHODS)
+
+    def test_each_curve_bears_its_name_at_its_end(self):
+        names = self.panels()["the same, divided by that of MLM"].texts
+        ends = {text.get_text(): text.xy for text in names}
+        first = ERRORS["mlm"][-1]
+        assert ends == {
+            LABELS[name]: (STEPS[-1], values[-1] / first) for name, values in ERRORS.items()
+        }
+        heights = sorted(text.get_position()[1] for text in names)
+        assert min(np.diff(heights)) > 0.04
+
+    def test_incompatibility_has_its_own_panel_with_intervals(self):
+        axis = self.panels()["incompatibility"]
+        assert np.allclose(axis.lines[0].get_ydata(), [0.1, 0.4, 0.2])
+        (band,) = axis.collections
+        assert {0.05, 0.5} <= {round(y, 9) for y in band.get_paths()[0].vertices[:, 1]}
+
+    def test_nothing_to_draw_is_refused(self):
+        with pytest.raises(InputError, match="'mlm'"):
+            draw_training([1], {"ag": [1.0]}, CLASH[:1])
+        with pytest.raises(InputError):
+            draw_training([], {"mlm": []}, [])
+
+    @pytest.mark.parametrize(
+        "heights, moved",
+        [
+            ([], []),
+            ([0.1, 0.5], [0.1, 0.5]),
+            ([0.5, 0.5], [0.45, 0.55]),
+            ([0.3, 0.5, 0.5, 0.62], [0.3, 0.44, 0.54, 0.64]),
+        ],
+    )
+    def test_names_in_a_crowd_move_apart_around_their_mean(self, heights, moved):
+        assert np.allclose(spread(heights, 0.1), moved)
 
 
 class TestJsd:

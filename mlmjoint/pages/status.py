@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-
-from .. import results
 from . import ROOT, chapters, stored
 from .markdown import dense, header, join, link, table
 
@@ -89,18 +86,16 @@ def _chapters() -> list[str]:
 def _studies() -> list[str]:
     rows = []
     for cell in stored.cells():
-        study = results.read(stored.PROFILE, cell)
-        manifest = study.manifest
+        manifest = stored.manifest(cell)
         where = sorted({f"{e['engine']}, {e['device']}" for e in manifest["environments"]})
-        seconds = statistics.median(record["seconds"] for record in study.records)
         rows.append(
             [
                 link(cell, f"study-{cell}"),
                 _revision(manifest["model"]),
                 "; ".join(where),
-                f"{len(study.records):,} of {manifest['n']:,}",
+                stored.progress(cell),
                 f"{manifest['vocabulary']:,}",
-                f"{seconds:.2g} s",
+                f"{stored.seconds(cell):.2g} s",
             ]
         )
     headings = ["study", "model's revision", "ran on", "pairs", "tokens", "per pair"]

@@ -12,6 +12,7 @@ import csv
 import hashlib
 import json
 import math
+import statistics
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,10 +41,35 @@ def count(cell: str) -> int:
     return path.read_bytes().count(b"\n") if path.is_file() else 0
 
 
+def planned(cell: str) -> int:
+    """How many pairs the profile asks for; a study outside it sets its own number."""
+    wanted = {c.name: c.n for c in results.cells_of(PROFILE)}
+    return max(manifest(cell)["n"], wanted.get(cell, 0))
+
+
 def progress(cell: str) -> str:
     """How many pairs there are, and how many there will be where a study is still going on."""
-    done, planned = count(cell), manifest(cell)["n"]
-    return f"{done:,}" if done == planned else f"{done:,} of {planned:,}"
+    done, wanted = count(cell), planned(cell)
+    return f"{done:,}" if done >= wanted else f"{done:,} of {wanted:,}"
+
+
+def seconds(cell: str) -> float:
+    """The median time of a pair, all constructions and measures together."""
+    study = results.read(PROFILE, cell)
+    return statistics.median(record["seconds"] for record in study.records)
+
+
+def shortfall(cell: str) -> str:
+    """Why a study holds fewer pairs than planned: what they take, and what the rest would."""
+    missing = planned(cell) - count(cell)
+    if missing <= 0:
+        return ""
+    each = seconds(cell)
+    return (
+        f"{missing:,} of the {planned(cell):,} pairs planned are missing for want of time: "
+        f"a pair takes {each:.2g} s, those missing {missing * each / 3600:.2g} hours; "
+        "the command below goes on where it stopped."
+    )
 
 
 def manifest(cell: str) -> dict:

@@ -1,0 +1,39 @@
+"""What the tests of training train on: a few sentences, their tokenizer, a tiny model."""
+
+import pytest
+import torch
+from transformers import BertConfig, BertForMaskedLM
+
+from mlmjoint import recipes
+
+NOUNS = ("dog", "cat", "man", "girl", "boy", "horse", "bird", "child")
+VERBS = ("runs", "sleeps", "jumps", "sings", "waits", "plays")
+PLACES = ("park", "street", "house", "garden", "snow")
+SENTENCES = [f"A {n} {v} in the {p}." for p in PLACES for n in NOUNS for v in VERBS]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return recipes.wrap_tokenizer(recipes.learn_wordpiece(SENTENCES, 200), 32)
+
+
+@pytest.fixture
+def tiny(tokenizer):
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=32,
+        tie_word_embeddings=True,
+    )
+    return BertForMaskedLM(config)
+
+
+@pytest.fixture
+def text_file(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(SENTENCES) + "\n")
+    return path
