@@ -60,6 +60,7 @@ def measure(name: str) -> dict:
         residuals.append(solution.residual)
     return {
         "V": mlm.vocab_size,
+        "fingerprint": mlm.fingerprint,
         "pairs": len(passes),
         "median": statistics.median(passes),
         "largest": max(passes),
