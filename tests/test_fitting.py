@@ -234,7 +234,7 @@ def test_a_terminal_shows_a_bar_with_the_time_left(tiny, tokenizer, tmp_path, mo
     rows = journal(tmp_path)
     loss = next(row["loss"] for row in reversed(rows) if "loss" in row)
     uppl = next(row["eval_uppl"] for row in reversed(rows) if "eval_uppl" in row)
-    assert re.search(r"\b[1-3]/4 \[\d\d:\d\d<\d\d:\d\d", screen.getvalue())
+    assert re.search(r"\b[1-4]/4 \[\d\d:\d\d<\d\d:\d\d", screen.getvalue())
     assert "4/4 [" in shown[-1]
     assert f"loss={loss:.3g}, eval_uppl={uppl:.3g}" in shown[-1]
     assert "train_runtime" not in screen.getvalue()  # no lines of the Trainer's own
