@@ -30,7 +30,8 @@ def built():
     jupyter_book = Path(sys.executable).parent / "jupyter-book"
     command = [str(jupyter_book), "build", ".", "-W", "-n", "--keep-going", "--quiet"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if "search index couldn't be loaded" in done.stderr:  # left by a build that was interrupted
+    # Left by a build that was interrupted, or read before it was on disk: only a clean start helps.
+    if any(sign in done.stderr for sign in ("search index couldn't be loaded", "EOFError")):
         shutil.rmtree(HTML.parent)
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
