@@ -58,7 +58,7 @@ pdf: $(STAMP) pages ## print the whole book to _build/mlmjoint.pdf (needs Chromi
 	@echo "The book on paper: $(CURDIR)/_build/mlmjoint.pdf"
 
 test: lint ## lint, then all tests (notebooks and the built book among them)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+	$(BIN)/python -m pytest -n $(JOBS)
 	$(MAKE) nbval
 
 # What Colab does: an empty folder, nothing but the built wheel; and the committed outputs must come out again.

@@ -1,7 +1,7 @@
 """Fit an MLM with transformers' Trainer: checkpoints, exact resumption, U-PPL as evaluation.
 
-One process uses one device. Started by torchrun or `accelerate launch`, every process computes its
-rows of each batch; apart from dropout the weights are those of a single process.
+One process uses one device. Started by torchrun, every process computes its rows of each batch;
+apart from dropout the weights are those of a single process.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from .claims import PAPER
 from .errors import InputError
 from .figures import COLOURS, LABELS, LINES, house_style
 from .plots import SERIES
@@ -13,7 +14,6 @@ from .stats import Interval
 
 MARKS = {"mrf": "s", "mrf-l": "D", "hcb": "^", "ag": "o", "chain-geo": "v", "chain-mean": "P"}
 GREY = "#6B6B6B"
-PAPER_FIVE = ("mlm", "mrf", "mrf-l", "hcb", "ag")  # drawn heavier than what is beside them
 
 
 def draw_distance(
@@ -128,7 +128,7 @@ def draw_training(
         base = np.asarray(errors[reference])
         for name, values in errors.items():
             how = {"color": COLOURS.get(name, GREY), "linestyle": LINES.get(name, "-")}
-            how["linewidth"] = 1.6 if name in PAPER_FIVE else 1.0
+            how["linewidth"] = 1.6 if name in PAPER else 1.0
             parts["error"].plot(steps, values, **how)
             parts["share"].plot(steps, np.asarray(values) / base, **how)
         middle, low, high = np.array(incompatibility).T

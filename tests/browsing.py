@@ -3,6 +3,7 @@
 import functools
 import http.server
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parents[1]
 HTML = ROOT / "_build" / "html"
@@ -25,8 +27,21 @@ needs_browser = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="session")
-def built():
-    """Build the book as `make book` does: warnings are errors; unchanged pages cost nothing."""
+def built(tmp_path_factory):
+    """The book, built as `make book` does: once, though several workers of one run ask for it."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        build()
+        return HTML
+    shared = tmp_path_factory.getbasetemp().parent  # by the workers of this run, and no other
+    with FileLock(shared / "book.lock"):
+        if not (shared / "book.built").exists():
+            build()
+            (shared / "book.built").touch()
+    return HTML
+
+
+def build():
+    """Warnings are errors; unchanged pages cost nothing."""
     jupyter_book = Path(sys.executable).parent / "jupyter-book"
     command = [str(jupyter_book), "build", ".", "-W", "-n", "--keep-going", "--quiet"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -34,7 +49,6 @@ def built():
         shutil.rmtree(HTML.parent)
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return HTML
 
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):

@@ -20,7 +20,6 @@ from browsing import (
 )
 
 # One worker builds the book and keeps the browser.
-pytestmark = pytest.mark.xdist_group("book")
 
 
 def toc_pages() -> list[str]:

@@ -242,7 +242,6 @@ def pair_line(name: str, method: str, i: int, j: int) -> str:
 
 
 @needs_browser
-@pytest.mark.xdist_group("book")
 class TestPage:
     def test_shows_the_pair_of_the_text_first(self, page):
         gold = explorer.read(FOLDER / "street.js").data["gold"]

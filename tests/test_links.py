@@ -9,7 +9,6 @@ import pytest
 from mlmjoint.pages import chapters
 
 # The worker that builds the book.
-pytestmark = pytest.mark.xdist_group("book")
 
 
 class Page(HTMLParser):

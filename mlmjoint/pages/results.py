@@ -127,7 +127,7 @@ def _study(cell: str, tables: dict, folded: bool) -> list[str]:
         f"{stored.progress(cell)} pairs ({manifest['pairs']}) from {manifest['data']['source']}, "
         f"{manifest['vocabulary']:,} tokens in each table. "
         f"{{download}}`All its tables <{file}>` at full precision.",
-        *(["", stored.shortfall(cell)] if stored.shortfall(cell) else []),
+        *(["", short] if (short := stored.shortfall(cell)) else []),
         "",
         *(dropdown("Perplexity and faithfulness", measured) if folded else dense(measured)),
     ]
