@@ -227,7 +227,8 @@ def _run_pair(args: argparse.Namespace) -> None:
     if args.heatmap:
         from .figures import draw_joints, save
 
-        save(draw_joints(answer.joints, answer.tables), args.heatmap)
+        about = f"{' '.join(answer.context())} by {answer.mlm.name} ({answer.mlm.revision})"
+        save(draw_joints(answer.joints, answer.tables), args.heatmap, about)
     if args.json:
         print(json.dumps(answer.as_data(args.top), indent=2, ensure_ascii=False))
     else:

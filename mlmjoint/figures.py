@@ -98,14 +98,21 @@ def check_path(path: str | Path) -> Path:
     return path
 
 
-def save(figure, path: str | Path) -> Path:
-    """Write a figure without the date, so that drawing it again changes no byte."""
+def save(figure, path: str | Path, about: str | None = None) -> Path:
+    """Write a figure without the date, so that drawing it again changes no byte.
+
+    about: what it was made from, written into the file where a reader of it does not see it.
+    """
     import matplotlib
 
     path = check_path(path)
-    dated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+    metadata = {
+        "svg": {"Date": None, "Description": about},
+        "pdf": {"CreationDate": None, "Subject": about},
+        "png": {"Description": about} if about else {},
+    }
     with matplotlib.rc_context(STYLE):
-        figure.savefig(path, metadata=dated[path.suffix.lstrip(".").lower()])
+        figure.savefig(path, metadata=metadata[path.suffix.lstrip(".").lower()])
     return path
 
 

@@ -119,6 +119,12 @@ class TestPair:
         assert drawn[0] == drawn[1]
         assert len(drawn[0]) > 4000
 
+    def test_picture_of_the_first_page_was_drawn_with_the_model_that_is_shipped(self):
+        picture = Path(__file__).resolve().parents[1] / "book" / "_static" / "joint.svg"
+        shipped = mlmjoint.load("en-small", device="cpu").revision
+        text = picture.read_text(encoding="utf-8")
+        assert f"by en-small ({shipped})</dc:description>" in text, "run `make picture`"
+
     def test_no_progress_bar_where_nobody_watches(self, tiny_model):
         done = run("pair", MASKED, "--model", tiny_model)
         assert done.returncode == 0

@@ -266,6 +266,19 @@ class TestMeasured:
             masses = [row["sets"][k]["mass"] for k in ("30", "100", "300", "1000")]
             assert masses[0] > 0 and masses == sorted(masses) and masses[-1] <= 1
 
+    def test_passes_were_counted_with_the_models_that_are_shipped(self):
+        for row in costs.measured("passes")["rows"]:
+            name = re.search(r"1e-5: ([\w-]+),", row["work"])[1]
+            if (models.SHIPPED / name).is_dir():
+                found = mlmjoint.load(name, device="cpu").fingerprint
+                assert row["numbers"]["fingerprint"] == found, f"{name}: run bench_passes anew"
+
+    def test_sizes_were_compared_with_the_model_that_is_shipped(self):
+        held = costs.measured("sizes")
+        assert held["fingerprint"] == mlmjoint.load(held["model"], device="cpu").fingerprint
+        chosen = [one for one in held["sizes"] if (one["layers"], one["V"]) == (4, 4608)]
+        assert len(chosen) == 1 and len(held["sizes"]) >= 4
+
 
 class TestRecipes:
     """The scaling advice of chapter 11: every script parses, every command is one we understand."""
