@@ -67,8 +67,9 @@ class Recipe:
     settings: dict = field(default_factory=dict)
 
 
-# Chosen by trials that are on the card of en-small. More masks teach more for each sentence read;
-# the rate falls towards BERT's during the decay, because the models are asked with few masks.
+# Learning and mask rate were chosen by trials that are on the card of en-small. More masks teach
+# more for each sentence read; their rate falls towards BERT's during the decay, because the models
+# are asked with few masks.
 _CHOSEN = {
     "steps": 5000,
     "batch_size": 64,
