@@ -42,6 +42,18 @@ def test_a_logarithmic_axis_has_plain_numbers():
     assert [axis.xaxis.get_major_formatter()(t) for t in held] == ["50", "100"]
 
 
+def test_what_lies_beyond_the_cut_is_an_arrow_with_its_value():
+    rows = {**ROWS, "mrf": Interval(19.0, 15.0, 24.0)}
+    (axis,) = draw_intervals({"": {"random": rows}}, "nats", cut=1.2).axes
+    (points,) = [line for line in axis.get_lines() if line.get_marker() == "o"]
+    assert list(points.get_xdata()) == [1.0, -0.2]
+    ends = [segment[:, 0].tolist() for segment in axis.collections[0].get_segments()]
+    assert ends == [[0.5, 1.2], [-0.4, 0.1]] and axis.get_xlim()[1] == 1.2
+    (arrow,) = [line for line in axis.get_lines() if line.get_marker() == ">"]
+    assert list(arrow.get_xdata()) == [1.2] and arrow.get_ydata()[0] == pytest.approx(2)
+    assert [text.get_text().strip() for text in axis.texts] == ["19"]
+
+
 @pytest.mark.parametrize("across", [1, 2])
 def test_panels_share_names_and_leave_no_empty_axes(across):
     panels = {name: {"random": ROWS} for name in "xyz"}
