@@ -250,8 +250,8 @@ class TestCommand:
 
 
 def stored():
-    """Studies with at least one record: another may be running while the tests do."""
-    files = sorted((ROOT / "results").glob(f"*/*/{records.RECORDS}"))
+    """Committed studies with at least one record: another may be running while the tests do."""
+    files = sorted((ROOT / "results" / "full").glob(f"*/{records.RECORDS}"))
     return [path.parent for path in files if path.stat().st_size]
 
 
