@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from .errors import InputError
@@ -227,7 +228,8 @@ def _run_pair(args: argparse.Namespace) -> None:
     if args.heatmap:
         from .figures import draw_joints, save
 
-        about = f"{' '.join(answer.context())} by {answer.mlm.name} ({answer.mlm.revision})"
+        weights = f"{Path(answer.mlm.name).name} (sha256:{answer.mlm.fingerprint})"
+        about = f"{' '.join(answer.context())} by {weights}"
         save(draw_joints(answer.joints, answer.tables), args.heatmap, about)
     if args.json:
         print(json.dumps(answer.as_data(args.top), indent=2, ensure_ascii=False))

@@ -42,6 +42,13 @@ def test_a_logarithmic_axis_has_plain_numbers():
     assert [axis.xaxis.get_major_formatter()(t) for t in held] == ["50", "100"]
 
 
+def test_a_long_logarithmic_axis_has_powers_of_ten_only():
+    rows = {"mlm": Interval(60.0, 20.0, 200.0), "ag": Interval(0.7, 0.5, 0.9)}
+    (axis,) = draw_intervals({"": {"random": rows}}, "nats", log_x=True).axes
+    low, high = axis.get_xlim()
+    assert [t for t in axis.xaxis.get_major_locator()() if low <= t <= high] == [1, 10, 100]
+
+
 def test_what_lies_beyond_the_cut_is_an_arrow_with_its_value():
     rows = {**ROWS, "mrf": Interval(19.0, 15.0, 24.0)}
     (axis,) = draw_intervals({"": {"random": rows}}, "nats", cut=1.2).axes

@@ -118,12 +118,14 @@ class TestPair:
             drawn.append(path.read_bytes())
         assert drawn[0] == drawn[1]
         assert len(drawn[0]) > 4000
+        assert mlmjoint.load(tiny_model).fingerprint.encode() in drawn[0]  # what it shows
+        assert str(tiny_model.parent).encode() not in drawn[0]  # and no path of a machine
 
     def test_picture_of_the_first_page_was_drawn_with_the_model_that_is_shipped(self):
         picture = Path(__file__).resolve().parents[1] / "book" / "_static" / "joint.svg"
-        shipped = mlmjoint.load("en-small", device="cpu").revision
+        shipped = mlmjoint.load("en-small", device="cpu").fingerprint
         text = picture.read_text(encoding="utf-8")
-        assert f"by en-small ({shipped})</dc:description>" in text, "run `make picture`"
+        assert f"by en-small (sha256:{shipped})</dc:description>" in text, "run `make picture`"
 
     def test_no_progress_bar_where_nobody_watches(self, tiny_model):
         done = run("pair", MASKED, "--model", tiny_model)
