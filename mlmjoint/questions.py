@@ -6,6 +6,7 @@ A star marks a difference or correlation whose p, by Holm's correction over its 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -85,19 +86,23 @@ def against_table(
     names: Sequence[str] | None = None,
     metric: str = "p_nll",
     seed: int = 0,
+    scale: int = 1,
 ) -> Table:
     """Every construction, or those named, against one of them; below zero it is better than that.
 
     With "mlm" this is what dependence gains, with "ag" and :data:`~mlmjoint.claims.BESIDE` whether
     the joints that the paper leaves out are as good, with "kl_true" which comes nearest to truth.
+    A ``scale`` of 1000 shows thousandths.
     """
     names = [name for name in names or (*PAPER, *BESIDE) if name != reference]
     names = [name for name in names if all(name in study.methods for study in studies)]
     rows = []
     for study in studies:
         tests = compare(study, metric, [(name, reference) for name in names], seed)
-        rows.append([title(study), *map(starred, tests), Entry(len(study.records))])
-    heading = f"{NATS[metric]} minus that of {label(reference)} (nats)"
+        entries = [_scaled(starred(test), scale) for test in tests]
+        rows.append([title(study), *entries, Entry(len(study.records))])
+    unit = {1: "nats", 1000: "thousandths of a nat"}[scale]
+    heading = f"{NATS[metric]} minus that of {label(reference)} ({unit})"
     return Table(heading, ["study", *map(label, names), "n"], rows)
 
 
@@ -226,7 +231,8 @@ def with_holm(tests: Sequence[Comparison]) -> list[Comparison]:
 
 
 def _scaled(entry: Entry, scale: float) -> Entry:
-    return Entry(scale * entry.value, scale * entry.low, scale * entry.high, entry.n)
+    ends = {name: scale * getattr(entry, name) for name in ("value", "low", "high")}
+    return replace(entry, **ends)
 
 
 def _targets(study: Study) -> list[np.ndarray]:

@@ -69,6 +69,13 @@ class Table:
     rows: list[list]
     study: str = ""
 
+    def turned(self, corner: str = "construction") -> Table:
+        """The same with rows for columns, where columns are many and rows are few."""
+        columns = [corner, *(_text(row[0]) for row in self.rows)]
+        cells = zip(*(row[1:] for row in self.rows), strict=True)
+        rows = [[name, *line] for name, line in zip(self.columns[1:], cells, strict=True)]
+        return Table(self.title, columns, rows, self.study)
+
 
 def number(value: float, digits: int = 4) -> str:
     """So many significant digits, without exponents where a reader can do without."""
@@ -134,7 +141,7 @@ def to_html(table: Table, digits: int = 4) -> str:
     return "\n".join(
         [
             # The style stands here for readers without the book's style sheet, as on Colab.
-            f'<div class="{_look(table)}" role="region" aria-label="{title}" tabindex="0"'
+            f'<div class="numbers" role="region" aria-label="{title}" tabindex="0"'
             ' style="overflow-x: auto">',
             f"<table><caption>{title}</caption>",
             f"<thead><tr>{heading}</tr></thead>",
@@ -143,15 +150,6 @@ def to_html(table: Table, digits: int = 4) -> str:
             "</tbody></table></div>",
         ]
     )
-
-
-def _look(table: Table) -> str:
-    """Many columns with intervals are too wide for a page: there each goes below its number."""
-    wide = [
-        any(isinstance(cell, Entry) and not math.isnan(cell.low) for cell in cells)
-        for cells in zip(*table.rows, strict=True)
-    ]
-    return "numbers stacked" if sum(wide) > 4 else "numbers"
 
 
 def to_text(table: Table, digits: int = 4) -> str:
@@ -192,6 +190,8 @@ def _parts(cell, digits: int) -> list[str]:
 
 def _html_cell(cell, digits: int) -> str:
     value, *interval = map(html.escape, _parts(cell, digits))
+    if isinstance(cell, Entry):
+        value = value.replace(" ", "\u00a0")  # words may break at the end of a line, numbers not
     return value + "".join(f' <span class="interval">{text}</span>' for text in interval)
 
 

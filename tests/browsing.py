@@ -19,7 +19,7 @@ HTML = ROOT / "_build" / "html"
 AXE = ROOT / "tests" / "vendor" / "axe.min.js"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 DRIVER = shutil.which("chromedriver")
-SIZES = {"wide": (1280, 900), "narrow": (390, 844)}
+SIZES = {"wide": (1440, 900), "narrow": (390, 844)}
 
 needs_browser = pytest.mark.skipif(
     not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not installed"

@@ -62,6 +62,8 @@ def visit(address, browser):
             """
             const name = i => i.getAttribute('alt') || i.getAttribute('aria-label') || '';
             const images = [...document.querySelectorAll('main img, main object, main embed')];
+            const box = '.numbers, .pst-scrollable-table-container';
+            const boxes = [...document.querySelectorAll(box)];
             return {
               title: document.title,
               equations: document.querySelectorAll('.math').length,
@@ -69,6 +71,8 @@ def visit(address, browser):
               errors: [...document.querySelectorAll('mjx-merror')].map(e => e.outerHTML),
               broken: images.filter(i => i.tagName === 'IMG' && !(i.complete && i.naturalWidth))
                             .map(i => i.src),
+              cut: boxes.filter(b => b.scrollWidth > b.clientWidth + 1)
+                        .map(b => [b.scrollWidth, b.clientWidth, b.textContent.slice(0, 80)]),
               unnamed: images.filter(i => !name(i).trim()).map(i => i.outerHTML.slice(0, 200)),
             };
             """
@@ -118,6 +122,9 @@ class TestPage:
         facts = visit(page)
         assert facts["broken"] == []
         assert facts["unnamed"] == []
+
+    def test_every_table_fits_a_wide_page(self, page, visit):
+        assert visit(page)["cut"] == []
 
     def test_does_not_scroll_sideways_on_a_phone(self, page, visit):
         assert visit(page)["sideways"] <= 0

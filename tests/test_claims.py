@@ -214,11 +214,21 @@ class TestShown:
         entry = tabulate.Entry(*interval, kind="difference", mark="*")
         assert [part.replace("+0.000", "0.000") for part in entry.parts()] == parts
 
-    def test_many_intervals_are_stacked(self):
-        few = questions.means_table([made()], "x")
-        many = questions.against_table([made()])
-        assert 'class="numbers"' in tabulate.to_html(few)
-        assert 'class="numbers stacked"' in tabulate.to_html(many)
+    def test_a_turned_table_has_the_same_numbers_the_other_way_round(self):
+        table = questions.against_table([made(name="one"), made(name="two")])
+        turned = table.turned()
+        assert turned.columns == ["construction", "one", "two"]
+        assert [row[0] for row in turned.rows] == table.columns[1:]
+        for k, row in enumerate(turned.rows, 1):
+            assert row[1:] == [line[k] for line in table.rows]
+
+    def test_thousandths_are_the_same_differences_with_their_marks(self):
+        (plain,) = questions.against_table([made(shifts={"ag": -0.4})]).rows
+        table = questions.against_table([made(shifts={"ag": -0.4})], scale=1000)
+        assert table.title.endswith("(thousandths of a nat)")
+        for entry, small in zip(table.rows[0][1:-1], plain[1:-1], strict=True):
+            assert entry.value == pytest.approx(1000 * small.value)
+            assert (entry.mark, entry.kind) == (small.mark, "difference")
 
     def test_unfinished_studies_are_passed_over(self):
         whole = made()

@@ -197,6 +197,11 @@ class TestFormats:
         assert "<td></td>" in text and "x &amp; y" in text
         assert 'tabindex="0"' in text and "overflow-x: auto" in text
 
+    def test_html_breaks_lines_within_words_but_not_within_a_number(self):
+        rows = [["x", tabulate.Entry(0.0001, kind="p"), "MLM and AG"]]
+        text = tabulate.to_html(tabulate.Table("t", ["", "p", "which"], rows))
+        assert "<td>&lt;\u00a00.001</td><td>MLM and AG</td>" in text
+
     def test_plain_text_is_aligned(self):
         rows = [["ag", tabulate.Entry(1.5, 1.25, 2.0)], ["chain-ab", tabulate.Entry(12.0)]]
         text = tabulate.to_text(tabulate.Table("title", ["", "KL"], rows), digits=3)

@@ -203,7 +203,10 @@ def _figures(chapter) -> list[str]:
 
 def _stacked(cell):
     """A mean above its interval: side by side a table of four measures would not fit a page."""
-    return str(cell).replace(" [", "<br>[") if isinstance(cell, Entry) else cell
+    if not isinstance(cell, Entry):
+        return cell
+    value, *interval = cell.parts()
+    return value + "".join(f'<span class="interval">{text}</span>' for text in interval)
 
 
 def _value(entry: Entry | None) -> str | None:

@@ -68,7 +68,7 @@ def shortfall(cell: str) -> str:
     return (
         f"{missing:,} of the {planned(cell):,} pairs planned are missing for want of time: "
         f"a pair takes {each:.2g} s, those missing {missing * each / 3600:.2g} hours; "
-        f"the command below, with --n {planned(cell)}, goes on where it stopped."
+        f"the command below, with `--n {planned(cell)}`, goes on where it stopped."
     )
 
 
