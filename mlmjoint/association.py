@@ -85,7 +85,8 @@ def _bca(x, y, statistic: Callable, value: float, seed: int, resamples: int) -> 
     found = np.concatenate(found)
     # A resample in which x or y has no spread has no slope and no correlation.
     found = np.sort(found[np.isfinite(found)])
-    if len(found) < resamples / 2:
+    # Points in perfect order stay so however they are drawn, and say nothing of the next one.
+    if len(found) < resamples / 2 or np.ptp(found) < 1e-12 * abs(value):
         return Interval(value, np.nan, np.nan)
     below = (np.sum(found < value) + 0.5 * np.sum(found == value)) / len(found)
     bias = norm.ppf(np.clip(below, 1 / len(found), 1 - 1 / len(found)))

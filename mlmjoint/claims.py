@@ -3,9 +3,11 @@
 A claim is one or several paired tests over examples, turned so that a positive number speaks for
 it. It is
 
-* **confirmed** if every test has a positive mean and Holm's p below 0.05,
-* **denied** if a test has a negative mean and Holm's p below 0.05,
+* **confirmed** if every test has a positive mean and is significant,
+* **denied** if a test has a negative mean and is significant,
 * **not decided at this n** otherwise.
+
+Significant is a test with Holm's p below 0.05 and an interval that leaves zero out.
 
 A mean below 1e-5 nats either way decides nothing, however small its p: AG is solved to that.
 Holm's correction is over the tests of one claim in one study. Intervals are 95 % each, uncorrected.
@@ -30,7 +32,6 @@ from .report import HEADINGS
 from .stats import Comparison
 from .tabulate import Entry, Table
 
-LEVEL = 0.05
 RESOLUTION = 1e-5  # nats; the tolerance AG is solved to
 CONFIRMED, DENIED, OPEN = "confirmed", "denied", "not decided at this n"
 PAPER = ("mlm", "mrf", "mrf-l", "hcb", "ag")
@@ -116,11 +117,11 @@ def decide(tests: Sequence[Comparison]) -> str:
 
 
 def _passed(test: Comparison) -> bool:
-    return test.p_holm < LEVEL and test.difference.value > RESOLUTION
+    return test.significant and test.difference.value > RESOLUTION
 
 
 def _failed(test: Comparison) -> bool:
-    return test.p_holm < LEVEL and test.difference.value < -RESOLUTION
+    return test.significant and test.difference.value < -RESOLUTION
 
 
 def _weakest(tests: Sequence[Comparison]) -> Comparison:
@@ -202,7 +203,7 @@ def claims(study: Study, seed: int = 0) -> list[Claim]:
     return [claim for claim in made if claim is not None]
 
 
-def sometimes(made: Sequence[Claim]) -> Claim:
+def sometimes(made: Sequence[Claim], where: str = "All studies") -> Claim:
     """One-test claims of several studies as one: does it hold in at least one of them?
 
     Holm's correction is then over the studies: with enough of them one would succeed by chance. It
@@ -220,7 +221,7 @@ def sometimes(made: Sequence[Claim]) -> Claim:
         f"by Holm's p over the {len(tests)}."
     )
     n = sum(claim.n for claim in made)
-    return Claim(f"Sometimes {made[0].text}", "All studies", n, verdict, tests, reason)
+    return Claim(f"Sometimes {made[0].text}", where, n, verdict, tests, reason)
 
 
 class Sentences:
@@ -258,6 +259,16 @@ def tally(made: Sequence[Claim]) -> Table:
         ["claim", CONFIRMED, DENIED, "not decided"],
         [[text, *map(Entry, counts)] for text, counts in rows.items()],
     )
+
+
+def grid(made: Sequence[Claim]) -> Table:
+    """Verdicts at a glance: a row for each study, a column for each claim."""
+    texts = list(dict.fromkeys(claim.text for claim in made))
+    held: dict[str, dict[str, str]] = {}
+    for claim in made:
+        held.setdefault(claim.study, {})[claim.text] = claim.verdict.removesuffix(" at this n")
+    rows = [[study, *(verdicts.get(text) for text in texts)] for study, verdicts in held.items()]
+    return Table("Verdicts, study by study", ["study", *texts], rows)
 
 
 def verdict_table(made: Sequence[Claim], heading: str, unit: str = "nats per token") -> Table:

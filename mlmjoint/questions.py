@@ -1,6 +1,7 @@
 """What the paper does not ask, each question answered by a table with one row per study.
 
-A star marks a difference or correlation whose p, by Holm's correction over its row, is below 0.05.
+A star marks a significant difference or correlation: its p, by Holm's correction over its row, is
+below 0.05 and its interval leaves zero out.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 
 from . import stats
 from .association import Association, spearman
-from .claims import BESIDE, LEVEL, NATS, PAPER, column, compare, label, title
+from .claims import BESIDE, NATS, PAPER, column, compare, label, title
 from .errors import InputError
 from .records import Study
 from .report import HEADINGS, PERPLEXITIES, mean
@@ -20,6 +21,7 @@ from .stats import Comparison
 from .tabulate import Entry, Table, number
 
 STAR = "*"
+FLOOR = 1e-6  # nats; below it a divergence is what float32 tables leave of zero
 HCB = ("hcb-ba", "hcb-2", "hcb-10")
 HCB_NAMES = {"hcb-ba": "pivot at B", "hcb-2": "2nd token", "hcb-10": "10th token"}
 
@@ -57,6 +59,18 @@ def means_table(
     return Table(f"{heading} ({counts} pairs)", columns, rows)
 
 
+def alarm_table(studies: Sequence[Study], method: str = "ag", metric: str = "p_nll") -> Table:
+    """How often the paired test would find a difference where there is none, in data like these."""
+    rivals = [name for name in PAPER if name != method]
+    rows = []
+    for study in studies:
+        own = column(study, method, metric)
+        shares = [stats.false_alarms(column(study, name, metric) - own) for name in rivals]
+        rows.append([title(study), *(Entry(round(100 * s)) for s in shares), Entry(len(own))])
+    columns = ["study", *(f"{label(name)} − {label(method)}" for name in rivals), "n"]
+    return Table(f"False alarms in {NATS[metric]}, % (5 were promised)", columns, rows)
+
+
 def steps_table(studies: Sequence[Study], seed: int = 0) -> Table:
     """AG after 40 published steps against AG solved: what the missing steps cost, and where."""
     rows = []
@@ -71,7 +85,7 @@ def steps_table(studies: Sequence[Study], seed: int = 0) -> Table:
             [
                 title(study),
                 *map(starred, with_holm(tests)),
-                Entry(float(stopped / solved)),
+                Entry(float(stopped / solved) if solved > FLOOR else np.nan),
                 Entry(round(100 * below.mean())),
                 Entry(len(study.records)),
             ]
@@ -220,7 +234,7 @@ def below_ag(study: Study, slack: float = 1e-3) -> int:
 
 def starred(test: Comparison) -> Entry:
     """A difference with its interval, marked if it is significant."""
-    mark = STAR if test.p_holm < LEVEL else ""
+    mark = STAR if test.significant else ""
     return Entry(*test.difference, kind="difference", mark=mark)
 
 

@@ -32,6 +32,10 @@ class TestSpearman:
         slow = [scipy.stats.spearmanr(x[row], y[row]).statistic for row in drawn]
         assert association._weighted_spearman(x, y, counts) == pytest.approx(slow)
 
+    def test_perfect_order_has_no_interval(self):
+        value, low, high = spearman([1, 2, 3, 4, 5], [2, 3, 5, 8, 13]).interval
+        assert value == 1.0 and math.isnan(low) and math.isnan(high)
+
     def test_interval_is_scipy_s_bca(self):
         x, y = sample(n=80)
         _, low, high = spearman(x, y, resamples=4000).interval

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlmjoint import claims, distance, questions, tabulate
+from mlmjoint import claims, distance, questions, stats, tabulate
 from mlmjoint.claims import CONFIRMED, DENIED, OPEN
 from mlmjoint.errors import InputError
 from mlmjoint.records import Study
@@ -51,7 +51,8 @@ def made(n=60, shifts=None, name="made", pairs="random", seed=0, noise=0.05, far
 
 
 def comparison(value, p):
-    return Comparison("x", "y", Interval(value, value - 1, value + 1), p, p)
+    low, high = sorted((0.5 * value, 1.5 * value))
+    return Comparison("x", "y", Interval(value, low, high), p, p)
 
 
 class TestRule:
@@ -73,6 +74,10 @@ class TestRule:
     )
     def test_is_what_the_module_says(self, tests, verdict):
         assert claims.decide([comparison(*pair) for pair in tests]) == verdict
+
+    def test_an_interval_with_zero_decides_nothing(self):
+        test = Comparison("x", "y", Interval(0.1, -0.01, 0.2), 0.01, 0.01)
+        assert claims.decide([test]) == OPEN
 
     def test_corrects_over_the_tests_of_the_claim(self):
         study = made(shifts={"ag": -0.03}, n=30)
@@ -159,7 +164,7 @@ class TestOtherClaims:
             )
         found = claims.shrinks(study).tests[0]
         assert found.difference.value == pytest.approx(0.1)
-        assert found.difference.low == pytest.approx(found.difference.high) == pytest.approx(0.1)
+        assert math.isnan(found.difference.low)  # a perfect line has no interval
 
     def test_all_claims_of_a_study(self):
         assert len(claims.claims(made())) == 6
@@ -229,6 +234,28 @@ class TestShown:
         for entry, small in zip(table.rows[0][1:-1], plain[1:-1], strict=True):
             assert entry.value == pytest.approx(1000 * small.value)
             assert (entry.mark, entry.kind) == (small.mark, "difference")
+
+    def test_grid_has_a_verdict_for_each_study_and_claim(self):
+        studies = [made(name="one", shifts={"ag": -0.4}), made(name="two")]
+        some = [claims.best(studies[0]), claims.best(studies[1]), claims.beats_own(studies[1])]
+        table = claims.grid(some)
+        assert table.columns == ["study", some[0].text, some[2].text]
+        verdicts = [claim.verdict.removesuffix(" at this n") for claim in some]
+        assert table.rows == [["one", verdicts[0], None], ["two", *verdicts[1:]]]
+
+    def test_a_ratio_to_what_rounding_leaves_is_not_given(self):
+        tiny, plain = made(), made()
+        for record in tiny.records:
+            record["methods"]["ag"]["a_kl"] = 1e-7
+        cells = [questions.steps_table([study]).rows[0][4].value for study in (tiny, plain)]
+        assert math.isnan(cells[0]) and cells[1] > 0
+
+    def test_false_alarms_are_shares_of_the_differences_to_ag(self):
+        study = made(n=30)
+        table = questions.alarm_table([study])
+        assert table.columns == ["study", "MLM − AG", "MRF − AG", "MRF-L − AG", "HCB − AG", "n"]
+        gap = claims.column(study, "hcb", "p_nll") - claims.column(study, "ag", "p_nll")
+        assert table.rows[0][4].value == round(100 * stats.false_alarms(gap))
 
     def test_unfinished_studies_are_passed_over(self):
         whole = made()

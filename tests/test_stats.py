@@ -103,6 +103,33 @@ class TestSignFlip:
         assert math.isnan(stats.sign_flip([1.0, math.nan]))
 
 
+class TestSignificant:
+    def test_asks_both_p_and_interval(self):
+        def made(p, low, high):
+            return stats.Comparison("x", "y", stats.Interval(0.5, low, high), p, p).significant
+
+        assert made(0.04, 0.1, 0.9)
+        assert not made(0.04, -0.1, 0.9)
+        assert not made(0.06, 0.1, 0.9)
+        assert not made(math.nan, 0.1, 0.9)
+        assert made(0.04, math.nan, math.nan)  # no interval, no objection
+
+    def test_bears_with_skewness_better_than_sign_flips_alone(self):
+        rng = np.random.default_rng(9)
+        drawn = rng.lognormal(sigma=1.0, size=(400, 40)) - np.exp(0.5)  # mean zero, long tail
+        flips = np.array([stats.sign_flip(d, resamples=500) for d in drawn]) < 0.05
+        ends = np.array([stats.bootstrap(d, resamples=500)[1:] for d in drawn])
+        both = flips & ((ends[:, 0] > 0) | (ends[:, 1] < 0))
+        assert flips.mean() > 1.3 * both.mean()
+
+    def test_false_alarms_are_counted_on_data_of_the_same_shape(self):
+        rng = np.random.default_rng(11)
+        assert 0.02 <= stats.false_alarms(rng.normal(5, 1, size=60)) <= 0.08
+        tailed = np.zeros(60)
+        tailed[0] = 1.0  # a sample without it sees one value only, and is sure of it
+        assert stats.false_alarms(tailed) == pytest.approx((59 / 60) ** 60, abs=0.08)
+
+
 class TestHolm:
     def test_is_the_definition(self):
         p = np.random.default_rng(6).uniform(size=12)
