@@ -136,6 +136,8 @@ def best(study: Study, metric: str = "p_nll", method: str = "ag", rivals=PAPER, 
     one of the others is significantly lower.
     """
     rivals = [name for name in rivals if name != method and name in study.methods]
+    if not rivals:
+        raise InputError(f"{study.folder} has nothing to compare {method!r} with; choose another")
     tests = compare(study, metric, [(name, method) for name in rivals], seed)
     verdict = decide(tests)
     weakest = _weakest(tests)

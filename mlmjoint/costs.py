@@ -16,7 +16,7 @@ where the dots are what is done once per sequence: see :func:`fast_flops`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,8 @@ from .errors import InputError
 POST_NORM = ("bert", "electra", "roberta", "xlm-roberta", "camembert", "distilbert", "albert")
 TABLE_BYTES = 4  # tables are float32
 KEPT_Q = 2**29  # bytes up to which the CPU solver keeps Q = p(a|b) + p(b|a) as a third table
+# What may follow the tables, by the names of the stored measurements. `make paper` runs the second.
+WORKS = {"five": "the paper's five constructions", "study": "the whole record"}
 STATED_HOURS = 48.0  # "about two days" a cell on a GPU: the authors' own figure for theirs
 
 
@@ -150,6 +152,15 @@ def gpu_hours(
         raise InputError(f"share is {share}; give the part of the peak that is sustained, up to 1")
     per_hour = 3600 * share
     return pairs * flops / (per_hour * gpu.flops), pairs * traffic / (per_hour * gpu.bandwidth)
+
+
+def joint_seconds(rows: Sequence[Mapping], work: str, vocab: int) -> float:
+    """Seconds on one core from two tables to all of a work: ∝ V², from the largest V measured.
+
+    ``rows`` are the "joints" of the stored measurements of scaling, ``work`` is one of ``WORKS``.
+    """
+    row = max(rows, key=lambda row: row["V"])
+    return row[work] * (vocab / row["V"]) ** 2
 
 
 def paper_cells() -> list[dict]:

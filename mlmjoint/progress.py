@@ -30,7 +30,7 @@ class Progress:
         self._start = self._said = time.monotonic()
         if self.mode == "bar":
             self._bar = self._rich_bar()
-            self._task = self._bar.add_task("", total=self.total, completed=self.count, ppl="")
+            self._task = self._bar.add_task("", total=self.total, completed=self.count, said="")
             self._bar.start()
         return self
 
@@ -41,15 +41,15 @@ class Progress:
     def update(self, record: dict) -> None:
         self._add(record)
         if self.mode == "bar":
-            self._bar.update(self._task, completed=self.count, ppl=self.perplexities())
+            said = f"ETA {_duration(self._time()[1])}  {self.perplexities()}"
+            self._bar.update(self._task, completed=self.count, said=said)
         elif self.mode == "log" and time.monotonic() - self._said >= EVERY:
             self._said = time.monotonic()
             print(self.line(), file=sys.stderr, flush=True)
 
     def line(self) -> str:
         """What a log says: pairs done, pace, time left, running perplexities."""
-        pace = (time.monotonic() - self._start) / max(1, self.count - self._resumed)
-        left = pace * (self.total - self.count)
+        pace, left = self._time()
         return (
             f"{self.count}/{self.total} pairs, {pace:.3g} s a pair, {_duration(left)} left, "
             f"{self.perplexities()}"
@@ -62,6 +62,11 @@ class Progress:
         u, p = (math.exp(min(700.0, total / self.count)) for total in self.sums)
         return f"{self.method} U-PPL {u:.4g} P-PPL {p:.4g}"
 
+    def _time(self) -> tuple[float, float]:
+        """Seconds a pair since this process began, and seconds left at that pace."""
+        pace = (time.monotonic() - self._start) / max(1, self.count - self._resumed)
+        return pace, pace * (self.total - self.count)
+
     def _add(self, record: dict) -> None:
         self.count += 1
         row = record["methods"][self.method]
@@ -71,17 +76,12 @@ class Progress:
     @staticmethod
     def _rich_bar():
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
         from rich.progress import Progress as Rich
 
-        return Rich(
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("ETA"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[ppl]}"),
-            console=Console(stderr=True),
-        )
+        # Not rich's own time left: it forgets what is older than 30 s, so slow pairs have none.
+        said = TextColumn("{task.fields[said]}")
+        return Rich(BarColumn(), MofNCompleteColumn(), said, console=Console(stderr=True))
 
 
 def _duration(seconds: float) -> str:

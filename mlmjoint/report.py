@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from . import stats
 from .errors import InputError
-from .records import Study, load
+from .records import MANIFEST, RECORDS, Study, load
 from .tabulate import FORMATS, Entry, Table, render
 
 PAPER_NAMES = {name: name.upper() for name in ("mlm", "mrf", "mrf-l", "hcb", "ag")}
@@ -20,6 +22,7 @@ HEADINGS = {
 }
 PERPLEXITIES = ("u_nll", "p_nll")
 TESTED = ("u_nll", "p_nll", "a_kl", "g_kl")
+BIN = 20  # pairs; a distance with so many or fewer is not shown
 
 
 def label(name: str) -> str:
@@ -99,8 +102,11 @@ def distance_table(study: Study, by: str = "distance", metric: str = "p_nll", se
     """Mean of a metric per distance, one column per construction; bins of ≤ 20 pairs dropped."""
     if any(by not in record for record in study.records):
         raise InputError(f"{study.folder} has no {by}; only toy sentences come with trees")
-    bins = stats.by_bin([record[by] for record in study.records])
     columns = {name: study.values(name, metric) for name in study.methods}
+    if all(value is None for values in columns.values() for value in values):
+        why = "; only the toy world has a known truth" if metric == "kl_true" else ""
+        raise InputError(f"{study.folder} has no {metric}{why}; choose another --metric or study")
+    bins = stats.by_bin([record[by] for record in study.records], BIN)
     rows = []
     for key, indices in bins.items():
         entries = [mean([values[i] for i in indices], seed=seed) for values in columns.values()]
@@ -141,6 +147,22 @@ def tables(studies: Sequence[Study], by: str | None = None, metric="p_nll", seed
     return out if by else [*out, incompatibility_table(studies, seed)]
 
 
+def verdicts(studies: Sequence[Study], seed: int = 0) -> str:
+    """The paper's claims put to each study of two pairs or more, a sentence with a verdict each."""
+    from . import claims  # which reads this module
+
+    out = []
+    for study in claims.finished(studies):
+        lacking = [name for name in claims.PAPER if name not in study.methods]
+        if lacking:
+            raise InputError(
+                f"{study.folder} has no {', '.join(lacking)}; the paper's claims are about "
+                f"{' '.join(claims.PAPER)}: choose a study of these"
+            )
+        out.append(f"{claims.Sentences(claims.claims(study, seed))!r}\n")
+    return "\n".join(out)
+
+
 def _with_variants(study: Study) -> list[str]:
     """AG and HCB, each followed by its variants."""
     held = list(study.records[0].get("variants", {}))
@@ -171,7 +193,8 @@ def add_arguments(parser) -> None:
         "examples:\n"
         "  mlmjoint table results/full/toy-toy-random\n"
         "  mlmjoint table results/full/* --format csv > tables.csv\n"
-        "  mlmjoint table results/full/toy-toy-random --by distance\n\n"
+        "  mlmjoint table results/full/toy-toy-random --by distance\n"
+        "  mlmjoint table results/full/toy-toy-random --claims\n\n"
         "Means come with 95 % bootstrap intervals (BCa, over examples)."
     )
     parser.add_argument("folders", nargs="+", metavar="DIR", help="folders that study wrote")
@@ -181,22 +204,65 @@ def add_arguments(parser) -> None:
     parser.add_argument(
         "--by", metavar="distance", help="the distance analysis instead of the tables"
     )
+    parser.add_argument("--metric", help=f"of --by: {', '.join(HEADINGS)} (default: p_nll)")
     parser.add_argument(
-        "--metric", default="p_nll", help=f"of --by: {', '.join(HEADINGS)} (default: p_nll)"
+        "--claims", action="store_true", help="the paper's claims with verdicts instead"
     )
     parser.add_argument("--seed", type=int, default=0, help="of the resampling (default: 0)")
 
 
 def run(args) -> None:
-    """Print the tables that the command line asks for."""
+    """Print the tables, or the verdicts, that the command line asks for."""
+    _check(args)
+    studies = _studies(args.folders, least=2 if args.claims else 1)
+    if args.claims:
+        print(verdicts(studies, args.seed), end="")
+        return
+    made = tables(studies, args.by, args.metric or "p_nll", args.seed)
+    for table in made:
+        if not table.rows:
+            _say(f"{table.title}: no distance has more than {BIN} pairs, so there is no table")
+    print(render([table for table in made if table.rows], args.format), end="")
+
+
+def _check(args) -> None:
     for value, allowed, option in (
         (args.format, FORMATS, "--format"),
         (args.by, (None, "distance"), "--by"),
-        (args.metric, HEADINGS, "--metric"),
+        (args.metric, (None, *HEADINGS), "--metric"),
     ):
         if value not in allowed:
             choices = ", ".join(name for name in allowed if name)
             raise InputError(f"{option} {value!r} is unknown; choose from {choices}")
-    studies = [load(folder) for folder in args.folders]
-    made = tables(studies, args.by, args.metric, args.seed)
-    print(render(made, args.format), end="")
+    if args.seed < 0:
+        raise InputError(f"--seed {args.seed} is negative; give a whole number from 0")
+    if args.claims and args.by:
+        raise InputError(f"--claims and --by {args.by} exclude each other; leave one out")
+    if args.claims and args.format != "markdown":
+        raise InputError(f"--claims prints sentences, not {args.format}; leave out --format")
+    if args.metric and not args.by:
+        raise InputError(f"--metric {args.metric} needs --by distance; add that or leave it out")
+
+
+def _studies(folders: Sequence[str], least: int) -> list[Study]:
+    """The studies of ``least`` pairs or more; what else there is, as with DIR/*, is passed over."""
+    folders = list(map(Path, folders))
+    studies = [load(f) for f in ([f for f in folders if not _no_study(f)] or folders)]
+    enough = [study for study in studies if len(study.records) >= least]
+    if not enough:
+        return studies  # to be refused by name
+    kept = [study.folder for study in enough]
+    passed = ", ".join(folder.name for folder in folders if folder not in kept)
+    if passed:
+        few = "no finished pair" if least == 1 else f"fewer than {least} finished pairs"
+        _say(f"passed over, with {few}: {passed}")
+    return enough
+
+
+def _no_study(folder: Path) -> bool:
+    """Something is there, but neither manifest nor records; what is not there is a slip."""
+    return folder.exists() and not any((folder / name).exists() for name in (MANIFEST, RECORDS))
+
+
+def _say(text: str) -> None:
+    print(f"mlmjoint: {text}", file=sys.stderr)

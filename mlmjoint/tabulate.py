@@ -10,16 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 FORMATS = ("markdown", "csv", "latex")
-_LATEX = {
-    "&": r"\&",
-    "%": r"\%",
-    "_": r"\_",
-    "#": r"\#",
-    "−": "$-$",
-    "‖": r"$\|$",
-    "∞": r"$\infty$",
-}
-_LATEX |= {"≤": r"$\le$", "→": r"$\to$"}
+# What pdflatex would refuse, or print as something else: "<" comes out as "¡" in its usual font.
+_LATEX = {letter: rf"\{letter}" for letter in "&%_#${}"}
+_LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_LATEX |= {"–": "--", "—": "---", "’": "'", "…": r"\dots{}", "\u00a0": "~"}
+_MATH = {"<": "<", ">": ">", "|": "|", "−": "-", "‖": r"\|", "∞": r"\infty", "≤": r"\le"}
+_MATH |= {"≥": r"\ge", "→": r"\to", "×": r"\times", "·": r"\cdot", "±": r"\pm"}
+_MATH |= {raised: f"^{{{k}}}" for k, raised in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")} | {"⁻": "^{-}"}
+_LATEX |= {letter: f"${formula}$" for letter, formula in _MATH.items()}
 
 
 @dataclass(frozen=True)
@@ -55,6 +53,8 @@ class Entry:
             )
             return [value + self.mark, f"[{low}, {high}]"]
         text = [number(self.value, digits)]
+        if self.kind == "difference":
+            text = ["+" * (self.value > 0) + text[0] + self.mark]
         if not math.isnan(self.low):
             text.append(f"[{number(self.low, digits)}, {number(self.high, digits)}]")
         return text
@@ -111,6 +111,8 @@ def to_markdown(table: Table) -> str:
 def to_latex(table: Table) -> str:
     """A booktabs table."""
     body = [" & ".join(_escape(_text(cell)) for cell in row) + r" \\" for row in table.rows]
+    # A bracket or a star after a row's end would be read as its option.
+    body = [f"{{}}{line}" if line[0] in "[*" else line for line in body]
     heading = " & ".join(map(_escape, table.columns)) + r" \\"
     return "\n".join(
         [

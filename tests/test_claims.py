@@ -75,6 +75,10 @@ class TestRule:
     def test_is_what_the_module_says(self, tests, verdict):
         assert claims.decide([comparison(*pair) for pair in tests]) == verdict
 
+    def test_best_of_nothing_is_refused_in_a_line(self):
+        with pytest.raises(InputError, match="nothing to compare 'ag' with"):
+            claims.best(made(), rivals=["ag"])
+
     def test_an_interval_with_zero_decides_nothing(self):
         test = Comparison("x", "y", Interval(0.1, -0.01, 0.2), 0.01, 0.01)
         assert claims.decide([test]) == OPEN
@@ -218,6 +222,11 @@ class TestShown:
     def test_differences_have_the_digits_their_interval_is_worth(self, interval, parts):
         entry = tabulate.Entry(*interval, kind="difference", mark="*")
         assert [part.replace("+0.000", "0.000") for part in entry.parts()] == parts
+
+    def test_a_difference_without_interval_keeps_its_sign_and_mark(self):
+        assert tabulate.Entry(1.0, kind="difference", mark="*").parts(3) == ["+1.00*"]
+        assert tabulate.Entry(-1.0, kind="difference").parts(3) == ["−1.00"]
+        assert tabulate.Entry(math.nan, kind="difference").parts(3) == ["–"]
 
     def test_a_turned_table_has_the_same_numbers_the_other_way_round(self):
         table = questions.against_table([made(name="one"), made(name="two")])

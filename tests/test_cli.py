@@ -1,9 +1,12 @@
 """The command line: what it prints, and that bad input of every kind costs one line and code 2."""
 
+import itertools
 import json
 import math
 import os
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +17,7 @@ import pytest
 from conftest import SPECIALS, WORDS, save_tiny_model
 
 import mlmjoint
-from mlmjoint.cli import COMMANDS, main
+from mlmjoint.cli import COMMANDS, build_parser, main
 
 ROOT = Path(__file__).resolve().parents[1]
 MASKED = "a man is [MASK] [MASK] the street ."
@@ -29,8 +32,6 @@ def run(*arguments, **options):
 @pytest.fixture
 def bad_models(tiny_model, tmp_path):
     """Folders that cannot be used, each for its own reason."""
-    import shutil
-
     import torch
     from safetensors.torch import load_file, save_file
 
@@ -215,6 +216,34 @@ class TestBadInput:
         assert len(done.stderr.splitlines()) == 1
 
 
+def help_lines(name, capsys) -> list[str]:
+    """The lines of a command's help, continued ones joined."""
+    exit_code([*filter(None, [name]), "--help"])
+    shown = re.sub(r"\\\n\s*", "", capsys.readouterr().out)
+    return [line.strip() for line in shown.splitlines()]
+
+
+def examples(name, capsys) -> list[list[str]]:
+    """The example commands in a help, as words, without where their output goes."""
+    lines = [line for line in help_lines(name, capsys) if line.startswith("mlmjoint ")]
+    return [shlex.split(line.partition(" > ")[0]) for line in lines]
+
+
+@pytest.fixture
+def stored_studies(tmp_path):
+    """The names of results/full, with 150 pairs in each of two studies and nothing in the rest."""
+    for folder in (ROOT / "results" / "full").iterdir():
+        kept = folder.name.startswith("toy-toy")
+        if kept or not (folder / "manifest.json").is_file():
+            there = tmp_path / "results" / "full" / folder.name
+            there.mkdir(parents=True)
+        if kept:
+            shutil.copy(folder / "manifest.json", there)
+            with open(folder / "records.jsonl") as file:
+                (there / "records.jsonl").write_text("".join(itertools.islice(file, 150)))
+    return tmp_path
+
+
 class TestTool:
     def test_help_names_every_command_and_shows_examples(self, capsys):
         assert exit_code(["--help"]) == 0
@@ -227,6 +256,31 @@ class TestTool:
     def test_each_command_explains_itself(self, name, capsys):
         assert exit_code([name, "--help"]) == 0
         assert f"usage: mlmjoint {name}" in capsys.readouterr().out
+
+    def test_examples_of_every_help_parse(self, capsys):
+        found = [words for name in [None, *COMMANDS] for words in examples(name, capsys)]
+        assert len(found) >= 10
+        for words in found:
+            assert build_parser(words[1]).parse_args(words[1:]).command == words[1]
+
+    def test_examples_that_need_no_model_run_as_they_stand(self, stored_studies, capsys):
+        """In a folder like the repository's own, where studies lie beside what is made of them."""
+        lines = [line for line in help_lines("table", capsys) if line.startswith("mlmjoint table")]
+        assert len(lines) >= 3
+        for line in [*lines, "mlmjoint models"]:
+            # Before a > the shell has replaced every *.
+            script = f'set -e; mlmjoint() {{ "{sys.executable}" -m mlmjoint.cli "$@"; }}; {line}'
+            done = subprocess.run(
+                ["bash", "-c", script],
+                cwd=stored_studies,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                capture_output=True,
+                text=True,
+            )
+            assert done.returncode == 0, f"{line}\n{done.stderr}"
+            target = re.search(r"> *(\S+)$", line)
+            made = (stored_studies / target[1]).read_text() if target else done.stdout
+            assert made.count("\n") > 5, line
 
     def test_no_arguments_show_the_help(self, capsys):
         assert exit_code([]) == 0

@@ -21,13 +21,17 @@ from transformers import (
 )
 
 import mlmjoint
+from benchmarks import bench_scaling
 from benchmarks.baseline import fill_table
 from mlmjoint import cli, costs, models, results, wheels
+from mlmjoint.chapters import print_table
 from mlmjoint.costs import Shape, fast_flops, plain_flops
 from mlmjoint.errors import InputError
 from mlmjoint.pages.models import SHIP_MB
 
 ROOT = Path(__file__).resolve().parents[1]
+CHAPTER = (ROOT / "notebooks" / "11_cost.md").read_text(encoding="utf-8")
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 VOCAB = 61
 
 
@@ -235,6 +239,51 @@ def test_paper_cells_are_eight_and_large_costs_more():
     )
 
 
+def cell_hours(gpu, work, share=0.5) -> list[float]:
+    """GPU hours of each of the paper's cells: the tables and, if any, one of the works."""
+    traffic = 28_996**2 * costs.measured("scaling")["traffic"][work] if work else 0
+    rows = costs.paper_cells()
+    return [sum(costs.gpu_hours(1000, row["fast"], traffic, gpu, share)) for row in rows]
+
+
+def test_joints_grow_with_the_square_of_the_vocabulary():
+    rows = [{"V": 100, "five": 1.0, "study": 4.0}, {"V": 50, "five": 9.0, "study": 9.0}]
+    assert [costs.joint_seconds(rows, work, 300) for work in costs.WORKS] == [9.0, 36.0]
+
+
+class TestHours:
+    """Chapter 11 and the benchmark on the paper's cells: each total says what it counts."""
+
+    def printed(self, capsys) -> str:
+        section = CHAPTER.split("## The paper's eight cells")[1].split("\n## ")[0]
+        cells = re.findall(r"^```{code-cell} ipython3\n(.*?)^```", section, re.M | re.S)
+        chapter = SimpleNamespace(record=lambda *args, **kwargs: None)
+        known = {"costs": costs, "print_table": print_table, "chapter": chapter}
+        exec("\n".join(cells), known | {"held": costs.measured("scaling")})
+        return capsys.readouterr().out
+
+    def test_core_hours(self, capsys):
+        shown = self.printed(capsys)
+        found = re.findall(r"^(.+): ([\d,]+) core hours$", shown, re.M)
+        assert [what for what, _ in found] == [
+            "eight cells, tables alone",
+            *(f"with {work}" for work in costs.WORKS.values()),
+        ]
+        tables, five, record = (int(hours.replace(",", "")) for _, hours in found)
+        assert tables < five < record
+        scan = bench_scaling.estimate(costs.measured("scaling"))
+        assert re.findall(r"([\d,]+) in all", scan) == [hours for _, hours in found]
+
+    def test_gpu_hours(self, capsys):
+        shown = self.printed(capsys).split("with record")[1]
+        rows = re.findall(r"^(\S+ \S+) +(\d+) +(\d+) +(\d+)$", shown, re.M)
+        assert [name for name, *_ in rows] == [f"{gpu.name} {gpu.dtype}" for gpu in costs.GPUS]
+        for gpu, row in zip(costs.GPUS, rows, strict=True):
+            for work, held in zip((None, *costs.WORKS), row[1:], strict=True):
+                expected = sum(cell_hours(gpu, work))
+                assert float(held) == pytest.approx(expected, abs=0.51)
+
+
 class TestMeasured:
     def test_repository_first_then_the_wheel(self, tmp_path, monkeypatch):
         package = tmp_path / "mlmjoint"
@@ -284,13 +333,18 @@ class TestMeasured:
         assert (best["layers"], best["V"]) == (shape.layers, shape.vocab)
 
 
+def by_make() -> list:
+    """The arguments of each study that `make paper` runs."""
+    lines = re.findall(r"^\t\$\(BIN\)/mlmjoint (study .+) \$\(STUDY\)$", MAKEFILE, re.M)
+    assert len(lines) == 8
+    return [cli.build_parser("study").parse_args(shlex.split(line)) for line in lines]
+
+
 class TestRecipes:
     """The scaling advice of chapter 11: every script parses, every command is one we understand."""
 
-    text = (ROOT / "notebooks" / "11_cost.md").read_text(encoding="utf-8")
-
     def blocks(self, language: str) -> list[str]:
-        return re.findall(rf"^```{language}\n(.*?)^```", self.text, re.M | re.S)
+        return re.findall(rf"^```{language}\n(.*?)^```", CHAPTER, re.M | re.S)
 
     def script(self, line: str) -> str:
         (found,) = (block for block in self.blocks("bash") if line in block)
@@ -307,7 +361,15 @@ class TestRecipes:
         assert len(commands) == 4
         for command in commands:
             args = cli.build_parser("study").parse_args(["study", *shlex.split(command)])
-            assert args.n == 1000 and args.out and args.dtype in ("float16", "bfloat16")
+            assert args.n == 1000 and args.out
+            # Else its records and those of `make paper` would refuse each other.
+            for option in ("seed", "methods", "no_extras", "as_published", "dtype"):
+                for made in by_make():
+                    assert getattr(args, option) == getattr(made, option), command
+
+    def test_job_array_asks_for_the_time_of_the_largest_cell(self):
+        hours = int(re.search(r"--time=(\d+):00:00", self.script("--array=0-7"))[1])
+        assert hours > max(max(cell_hours(gpu, "study")) for gpu in costs.GPUS)
 
     def test_job_array_names_the_eight_cells_of_the_paper(self):
         script = 'mlmjoint() { echo "$@"; }\n' + self.script("--array=0-7")

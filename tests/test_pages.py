@@ -123,12 +123,36 @@ def test_a_study_short_of_its_plan_says_why(study):
     assert stored.progress(folder.name) == "30 of 1,000"
     reason = stored.shortfall(folder.name)
     assert reason.startswith("970 of the 1,000 pairs planned are missing for want of time")
-    assert f"a pair takes {each:.2g} s" in reason
+    assert f"a pair takes {stored.brief(each)} s" in reason
     stored.renew()
     assert reason in results_page.page("")
     manifest = json.loads((folder / records.MANIFEST).read_text())
     (folder / records.MANIFEST).write_text(json.dumps({**manifest, "n": 2000}))
     assert stored.progress(folder.name) == "30 of 2,000"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0331, "0.033"),
+        (3.04, "3"),
+        (33.4, "33"),
+        (99.6, "100"),
+        (254.9, "250"),
+        (12_345, "12,000"),
+    ],
+)
+def test_times_have_two_digits_and_no_exponent(value, text, study, monkeypatch):
+    folder, _ = study
+    assert stored.brief(value) == text
+    monkeypatch.setattr(stored, "seconds", lambda cell: value)
+    assert f"a pair takes {text} s, " in stored.shortfall(folder.name)
+    assert f"| {text} s |" in "\n".join(status_page._studies())
+
+
+def test_no_page_has_a_time_with_an_exponent():
+    for make in (results_page.page, status_page.page):
+        assert not re.search(r"\de[+-]\d+ (s|hours)\b", make(""))
 
 
 def test_results_page_shows_what_the_records_say(study):

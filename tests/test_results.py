@@ -1,8 +1,10 @@
 """Stored studies and the tables made from them: paths, numbers, formats, the distance analysis."""
 
+import ast
 import csv
 import hashlib
 import io
+import itertools
 import json
 import math
 import random
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mlmjoint import models, records, report, results, tabulate
+from mlmjoint import claims, distance, models, questions, records, report, results, tabulate
 from mlmjoint.cli import main
 from mlmjoint.errors import InputError
 
@@ -32,7 +34,7 @@ def write_study(folder, n=60, trees=True, methods=METHODS):
         for index in range(n):
             base = rng.uniform(1, 3)
             noise = rng.gauss(0, 0.3) if index % 2 == 0 else -noise
-            p_nll = {"mlm": base, "mrf": base + noise, "ag": base - 0.5}
+            p_nll = {**dict.fromkeys(methods, base), "mrf": base + noise, "ag": base - 0.5}
             rows = {
                 name: {"u_nll": base, "p_nll": p_nll[name], "a_kl": 0.1 * p_nll[name], "g_kl": 0.01}
                 for name in methods
@@ -47,7 +49,7 @@ def write_study(folder, n=60, trees=True, methods=METHODS):
                 "distance": distance,
                 "unary": {"u_nll": base - 0.1},
                 "methods": rows,
-                "jsd": {"mlm mrf": 0.2, "mlm ag": 0.1, "mrf ag": rng.uniform(0, 0.3)},
+                "jsd": {f"{a} {b}": 0.2 for a, b in itertools.combinations(methods, 2)},
                 "incompatibility": rng.uniform(0, 1),
                 "variants": {"ag-40": {**rows["ag"], "p_nll": base}} if "ag" in rows else {},
                 "seconds": 0.1,
@@ -171,6 +173,37 @@ class TestFormats:
         assert r"$-$1 & $-$0.5000 \\" in text
         assert text.count(r"\begin{") == text.count(r"\end{") == 2
 
+    def test_latex_of_every_table_is_ascii_and_prints_what_it_says(self, made, tmp_path):
+        """Under pdflatex; a bare < or | would come out as another letter in its usual font."""
+        odd = write_study(tmp_path / "50%_of ~{a}$b^2|c<d #1 \\\\e & f")
+        for k, record in enumerate(odd.records):  # no test, no interval, tiny and infinite numbers
+            record["methods"]["mlm"] |= {"p_nll": math.inf, "kl_true": 1e-5 * k, "g_kl": -1e-5 * k}
+        kinds = [*report.tables([made, odd]), *report.tables([made, odd], "distance")]
+        kinds += [report.distance_table(odd, metric="kl_true")]
+        kinds += [table.turned() for table in kinds]
+        text = tabulate.render(kinds, "latex")
+        assert text.isascii()
+        for part in ("$<$ 0.001", r"$\infty$", "e$-$0", "& -- &"):
+            assert part in text
+        plain = re.sub(r"(?<!\\)\$.+?(?<!\\)\$", "", text)  # without formulas
+        known = "begin|end|centering|caption|toprule|midrule|bottomrule"
+        known += "|text(?:backslash|asciitilde|asciicircum)"
+        plain = re.sub(rf"\\(?:[&%_#${{}}\\]|(?:{known})\b)", "", plain)
+        assert not set(plain) & set("<>|$^~#_%\\"), set(plain)
+
+    def test_latex_knows_every_letter_that_the_code_of_tables_writes(self):
+        sources = [Path(module.__file__) for module in (report, tabulate, claims, questions)]
+        for path in [*sources, Path(distance.__file__)]:
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                held = node.value if isinstance(node, ast.Constant) else None
+                if isinstance(held, str) and len(held) < 100:  # longer ones are docstrings
+                    assert tabulate._escape(held).isascii(), f"{path.name}: {held!r}"
+
+    def test_latex_rows_do_not_begin_with_an_option_of_the_row_before(self):
+        table = tabulate.Table("t", ["x", "y"], [["[b]", "1"], ["*", "2"], ["", "[c]"]])
+        lines = tabulate.to_latex(table).splitlines()
+        assert {r"{}[b] & 1 \\", r"{}* & 2 \\", r" & [c] \\"} <= set(lines)
+
     @pytest.mark.parametrize(
         ("value", "text"),
         [
@@ -227,6 +260,43 @@ class TestCommand:
         with pytest.raises(InputError, match="trees"):
             report.distance_table(flat, "tree_distance")
 
+    def test_of_several_folders_those_without_pairs_are_passed_over(self, made, tmp_path, capsys):
+        (tmp_path / "figures").mkdir()
+        (tmp_path / "notes.txt").touch()
+        write_study(tmp_path / "begun", n=0)
+        assert main(["table", *map(str, [made.folder, *sorted(tmp_path.iterdir())])]) == 0
+        shown = capsys.readouterr()
+        assert (
+            shown.err == "mlmjoint: passed over, with no finished pair: begun, figures, notes.txt\n"
+        )
+        assert main(["table", str(made.folder)]) == 0
+        assert capsys.readouterr().out == shown.out
+
+    @pytest.mark.parametrize("form", tabulate.FORMATS)
+    def test_distances_of_few_pairs_each_are_not_passed_over_in_silence(
+        self, form, tmp_path, capsys
+    ):
+        few = write_study(tmp_path / "few", n=20, trees=False)
+        command = ["table", str(few.folder), "--by", "distance", "--format", form]
+        assert main(command) == 0
+        shown = capsys.readouterr()
+        assert shown.err.startswith("mlmjoint: P-NLL by distance (tokens): few, n = 20: ")
+        assert shown.err.endswith(" no distance has more than 20 pairs, so there is no table\n")
+        assert shown.out == (tabulate.to_csv([]) if form == "csv" else "")
+
+    def test_claims_come_with_verdicts(self, tmp_path, capsys):
+        places = [tmp_path / "one", tmp_path / "two", tmp_path / "short"]
+        for place, n in zip(places, (60, 30, 1), strict=True):
+            write_study(place, n, methods=claims.PAPER)
+        assert main(["table", *map(str, places), "--claims", "--seed", "3"]) == 0
+        shown = capsys.readouterr()
+        assert shown.err == "mlmjoint: passed over, with fewer than 2 finished pairs: short\n"
+        said = [" ".join(line.split()) for line in re.split(r"^- ", shown.out, flags=re.M)[1:]]
+        studies = map(records.load, places[:2])
+        expected = [claim.sentence for study in studies for claim in claims.claims(study, 3)]
+        assert said == expected and len(said) == 12
+        assert said[0].startswith("one (n = 60). AG is best of the paper's constructions in P-PPL:")
+
     def test_one_construction_alone_has_no_comparisons(self, tmp_path, capsys):
         write_study(tmp_path / "one", methods=["mlm"])
         assert main(["table", str(tmp_path / "one")]) == 0
@@ -241,13 +311,29 @@ class TestCommand:
             (["{made}", "--by", "moon"], "'moon'"),
             (["{made}", "--metric", "bleu"], "'bleu'"),
             (["{empty}"], "manifest"),
+            (["{empty}", "{empty}"], "manifest"),
+            (["{made}", "nowhere"], "nowhere"),
+            (["{made}", "{torn}"], "manifest"),
             (["{begun}"], "no finished pair"),
+            (["{begun}", "{empty}"], "no finished pair"),
+            (["{made}", "--seed", "-1"], "--seed -1 is negative"),
+            (["{made}", "--by", "distance", "--metric", "kl_true"], "no kl_true"),
+            (["{made}", "--metric", "a_kl"], "--metric a_kl needs --by distance"),
+            (["{made}", "--claims", "--by", "distance"], "--by distance"),
+            (["{made}", "--claims", "--format", "csv"], "not csv"),
+            (["{made}", "--claims", "--format", "latex"], "not latex"),
+            (["{made}", "--claims", "--metric", "a_kl"], "--metric a_kl"),
+            (["{made}", "--claims"], "no mrf-l, hcb"),
+            (["{begun}", "--claims"], "two finished pairs"),
         ],
     )
     def test_bad_input_is_one_line(self, arguments, part, made, tmp_path, capsys):
-        (tmp_path / "empty").mkdir()
+        for name in ("empty", "torn"):
+            (tmp_path / name).mkdir()
+        (tmp_path / "torn" / records.RECORDS).touch()
         write_study(tmp_path / "begun", n=0)
-        places = {"made": made.folder, "empty": tmp_path / "empty", "begun": tmp_path / "begun"}
+        places = {name: tmp_path / name for name in ("empty", "torn", "begun")}
+        places["made"] = made.folder
         assert main(["table", *(word.format(**places) for word in arguments)]) == 2
         shown = capsys.readouterr()
         assert shown.out == "" and len(shown.err.splitlines()) == 1

@@ -19,7 +19,9 @@ def _scale() -> list[str]:
     found = [chapter for chapter in chapters.all_chapters() if chapter.number == COSTS]
     link = "".join(map(chapters.link, found))
     text = (
-        f"{link} says how one starts it on Slurm or in a cloud, and what the paper's studies take."
+        f"{link} says how one starts it on Slurm or in a cloud, and what the paper's studies take: "
+        "the tables alone, with the paper's five constructions, and with the whole record, "
+        "which is what `make paper` measures."
     )
     return [text, ""] if found else []
 

@@ -95,7 +95,7 @@ def _studies() -> list[str]:
                 "; ".join(where),
                 stored.progress(cell),
                 f"{manifest['vocabulary']:,}",
-                f"{stored.seconds(cell):.2g} s",
+                f"{stored.brief(stored.seconds(cell))} s",
             ]
         )
     headings = ["study", "model's revision", "ran on", "pairs", "tokens", "per pair"]

@@ -14,6 +14,7 @@ import json
 import math
 import statistics
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 from .. import report, results, stats
@@ -59,6 +60,11 @@ def seconds(cell: str) -> float:
     return statistics.median(record["seconds"] for record in study.records)
 
 
+def brief(value: float) -> str:
+    """Two significant digits and no exponent: "0.33", "250"."""
+    return f"{Decimal(f'{value:.2g}'):,f}"
+
+
 def shortfall(cell: str) -> str:
     """Why a study holds fewer pairs than planned: what they take, and what the rest would."""
     missing = planned(cell) - count(cell)
@@ -67,7 +73,7 @@ def shortfall(cell: str) -> str:
     each = seconds(cell)
     return (
         f"{missing:,} of the {planned(cell):,} pairs planned are missing for want of time: "
-        f"a pair takes {each:.2g} s, those missing {missing * each / 3600:.2g} hours; "
+        f"a pair takes {brief(each)} s, those missing {brief(missing * each / 3600)} hours; "
         f"the command below, with `--n {planned(cell)}`, goes on where it stopped."
     )
 
