@@ -169,12 +169,12 @@ def _hash(text: str) -> str:
 
 
 def _text_rows(path: Path):
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(_lines(path, newline=None), 1):
         yield f"line {number}", line, None
 
 
 def _jsonl_rows(path: Path, names: list[str]):
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(_lines(path, newline="\n"), 1):
         if not line.strip():
             continue
         try:
@@ -184,18 +184,21 @@ def _jsonl_rows(path: Path, names: list[str]):
                 f"line {number} of {path} is not JSON ({error.msg}); mend it"
             ) from None
         for name in names:
-            if not isinstance(record, dict) or not isinstance(record.get(name), str):
+            missing = not isinstance(record, dict) or name not in record
+            if missing or not isinstance(record[name], str | None):
                 held = ", ".join(map(str, record)) if isinstance(record, dict) else "no fields"
                 raise InputError(
                     f"line {number} of {path} has no text in field {name!r} (it has {held}); "
                     "write jsonl:FILE:FIELD with a field of every line"
                 )
-            yield f"line {number}", record[name], None
+            yield f"line {number}", record[name] or "", None
 
 
-def _lines(path: Path) -> list[str]:
+def _lines(path: Path, newline: str | None) -> list[str]:
+    """Lines, without a byte order mark. Not str.splitlines(), which also ends one at U+2028."""
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        with open(path, encoding="utf-8-sig", newline=newline) as file:
+            return list(file)
     except OSError as error:
         raise InputError(f"cannot read {path} ({error.strerror}); give an existing file") from None
     except UnicodeDecodeError:

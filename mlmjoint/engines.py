@@ -6,6 +6,8 @@ import os
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 
+import torch
+
 from .errors import InputError
 from .measure import Job, Measurer, Measures
 from .models import MLM, load
@@ -15,12 +17,19 @@ MOST_DEATHS = 3  # workers one pair may take with it before the study gives up
 
 
 class LocalEngine:
-    """One pair after the other, in the order of the sentences."""
+    """One pair after the other, in the order of the sentences.
+
+    ``devices`` names, from the first record on, what the pairs are measured on.
+    """
 
     name = "local"
 
+    def __init__(self):
+        self.devices: list[str] = []
+
     def run(self, jobs: Sequence[Job], mlm: MLM, measures: Measures, **_) -> Iterator[dict]:
         measure = Measurer(mlm, measures)
+        self.devices = [device_name(mlm)]
         for job in jobs:
             yield measure(job)
 
@@ -30,8 +39,8 @@ class RayEngine:
 
     ``workers`` defaults to one per GPU of the cluster or, where there is none, one per two CPUs.
     The cluster is the one RAY_ADDRESS names, the one already running here, or a local one made for
-    the study. ``pids`` lists the process of every worker that was started, ``redone`` the jobs
-    whose worker died.
+    the study. ``pids`` lists the process of every worker that was started, ``devices`` what they
+    run on, each once, ``redone`` the jobs whose worker died.
     """
 
     name = "ray"
@@ -39,7 +48,7 @@ class RayEngine:
     def __init__(self, workers: int | None = None):
         if workers is not None and workers < 1:
             raise InputError(f"{workers} workers cannot measure anything; give at least 1")
-        self.workers, self.pids, self.redone = workers, [], []
+        self.workers, self.pids, self.devices, self.redone = workers, [], [], []
 
     def run(
         self,
@@ -51,6 +60,7 @@ class RayEngine:
         dtype: str = "float32",
     ) -> Iterator[dict]:
         """Yield records as they come, in any order. ``model`` is what each worker loads."""
+        self.devices = []
         ray, mine = _connect()
         try:
             yield from self._run(ray, deque(jobs), (model, device, dtype, measures), mlm)
@@ -102,6 +112,8 @@ class RayEngine:
 
     def _check(self, answer: dict, mlm: MLM) -> None:
         self.pids.append(answer["pid"])
+        if answer["device"] not in self.devices:
+            self.devices.append(answer["device"])
         if answer["fingerprint"] != mlm.fingerprint:
             raise InputError(
                 f"a worker loaded other weights of {mlm.name} than this process; "
@@ -130,10 +142,16 @@ class Worker:
     def load(self, model: str, device: str, dtype: str, measures: Measures) -> dict:
         mlm = load(model, device=device, dtype=dtype)
         self._measure = Measurer(mlm, measures)
-        return {"pid": os.getpid(), "fingerprint": mlm.fingerprint, "device": str(mlm.device)}
+        return {"pid": os.getpid(), "fingerprint": mlm.fingerprint, "device": device_name(mlm)}
 
     def measure(self, job: Job) -> dict:
         return self._measure(job)
+
+
+def device_name(mlm: MLM) -> str:
+    """What a model runs on: the name of its GPU, else "cpu" or "mps"."""
+    cuda = mlm.device.type == "cuda"
+    return torch.cuda.get_device_name(mlm.device) if cuda else str(mlm.device)
 
 
 def engine_named(engine, workers: int | None = None):

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import platform
 import shlex
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-
-import torch
 
 from . import corpora
 from .errors import InputError
 from .joints import METHODS
-from .measure import Measures, text_vocabulary
+from .measure import Job, Measures, text_vocabulary
 from .models import MLM
-from .records import read_manifest, write_manifest
+from .records import RECORDS, read_manifest, write_manifest
 
 FORMAT = 1  # raised when records change their meaning
 LIBRARIES = ("mlmjoint", "torch", "transformers", "tokenizers", "numpy", "numba")
@@ -31,12 +30,10 @@ def describe(
     seed: int,
     pairs: str,
     measures: Measures,
-    engine: str,
-    device: str,
     folder: Path,
     n: int | None,
 ) -> dict:
-    """The manifest of a study that is about to begin."""
+    """The manifest of a study that is about to begin; :func:`note` adds where it is measured."""
     model, spec = _model_name(model), _without_path(corpus.spec)
     data_name = data_name or spec
     vocabulary = None if measures.as_published else text_vocabulary(mlm)
@@ -64,24 +61,32 @@ def describe(
         "vocabulary": mlm.vocab_size if vocabulary is None else len(vocabulary),
         "dtype": dtype,
         "command": _command(model, spec, data_name, folder, pairs, n, seed, measures, dtype),
-        "environments": [_environment(mlm, engine, device)],
+        "environments": [],
     }
 
 
-def bring_on(folder: Path, manifest: dict, corpus, has_records: bool, source: str | None) -> None:
+def bring_on(
+    folder: Path,
+    manifest: dict,
+    corpus,
+    jobs: Sequence[Job],
+    done: Sequence[dict],
+    source: str | None,
+) -> dict:
     """Write the manifest of a new study, or check that an old one is the same and bring it on.
 
+    jobs, done: the pairs of the study, and the records there are, which must be of these pairs
     source: as the caller gave it; without one, what an old manifest says of its data stays.
     """
     before = read_manifest(folder)
     if before is None:
-        if has_records:
+        if done:
             raise InputError(
                 f"{folder} holds records without a manifest; restore manifest.json or choose "
                 "another --out"
             )
         write_manifest(folder, manifest)
-        return
+        return manifest
     for key in SAME:
         if before.get(key) != manifest[key]:
             _refuse(folder, key, before.get(key), manifest[key])
@@ -93,13 +98,39 @@ def bring_on(folder: Path, manifest: dict, corpus, has_records: bool, source: st
             new = {**new, "fingerprint": _prefix_fingerprint(corpus, old["sentences"])}
         if old["fingerprint"] != new["fingerprint"]:
             _refuse(folder, part, *(f"{m['name']} ({m['fingerprint'][:8]})" for m in (old, new)))
-    environments = before["environments"]
-    if manifest["environments"][0] not in environments:
-        environments = environments + manifest["environments"]
+    _check_records(folder / RECORDS, jobs, done)
     data = manifest["data"] | ({} if source else {"source": before["data"]["source"]})
-    after = {**manifest, "data": data, "environments": environments}
+    after = {**manifest, "data": data, "environments": before["environments"]}
     if after != before:
         write_manifest(folder, after)
+    return after
+
+
+def note(folder: Path, manifest: dict, engine) -> None:
+    """Write down with what, and on which devices, this sitting measures its pairs.
+
+    manifest: as the sitting found it, so that devices that come later replace what was noted before
+    """
+    held, here = manifest["environments"], _environment(engine)
+    write_manifest(folder, {**manifest, "environments": held + [here] * (here not in held)})
+
+
+def _check_records(path: Path, jobs: Sequence[Job], done: Sequence[dict]) -> None:
+    drawn = {job.sentence: job for job in jobs}
+    for number, record in enumerate(done, 1):
+        job = drawn.get(record["sentence"])
+        if job is None:
+            problem = f"sentence {record['sentence']} is none of this study's"
+        else:
+            ours = list(job.positions), [job.input_ids[p] for p in job.positions]
+            theirs = record["positions"], record.get("gold")
+            if ours == theirs:
+                continue
+            problem = "positions {} with tokens {}, not {} with {}".format(*theirs, *ours)
+        raise InputError(
+            f"line {number} of {path} is a record of another configuration ({problem}); nothing "
+            "was changed: choose another --out, restore the file or delete that line"
+        )
 
 
 def _refuse(folder: Path, what: str, old, new) -> None:
@@ -150,15 +181,12 @@ def _command(model, data, name, folder: Path, pairs, n, seed, measures: Measures
     return shlex.join([*words, "--out", str(folder)])
 
 
-def _environment(mlm: MLM, engine: str, device: str) -> dict:
+def _environment(engine) -> dict:
     versions = {"python": platform.python_version()}
-    for library in [*LIBRARIES, *(["ray"] if engine == "ray" else [])]:
+    for library in [*LIBRARIES, *(["ray"] if engine.name == "ray" else [])]:
         try:
             versions[library] = version(library)
         except PackageNotFoundError:
             versions[library] = "not installed"
-    where = str(device)
-    if engine == "local":
-        cuda = mlm.device.type == "cuda"
-        where = torch.cuda.get_device_name(mlm.device) if cuda else str(mlm.device)
-    return {"engine": engine, "device": where, "versions": versions}
+    where = ", ".join(sorted(engine.devices))
+    return {"engine": engine.name, "device": where, "versions": versions}

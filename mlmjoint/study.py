@@ -11,7 +11,7 @@ from .ask import check_methods
 from .engines import ENGINES, engine_named
 from .errors import InputError
 from .joints import METHODS
-from .measure import Job, Measures, toy_world
+from .measure import Job, Measures, text_vocabulary, toy_world
 from .models import MLM, load
 from .pairs import SCHEMES, draw_pair
 from .progress import Progress
@@ -81,18 +81,21 @@ def study(
     jobs, counts = plan(mlm, corpus, pairs, seed, as_published)
     folder = _make_folder(out)
     manifest = manifests.describe(
-        mlm, name, corpus, data_name, source, seed, pairs, measures, engine.name, device, folder, n
+        mlm, name, corpus, data_name, source, seed, pairs, measures, folder, n
     )
     manifest["data"] |= counts
     manifest["n"] = len(jobs)
     with Writer(folder) as writer:
-        manifests.bring_on(folder, manifest, corpus, bool(writer.done), source)
+        manifest = manifests.bring_on(folder, manifest, corpus, jobs, writer.done, source)
         done = {record["sentence"] for record in writer.done}
         todo = [job for job in jobs if job.sentence not in done]
-        shown = "ag" if "ag" in methods else methods[-1]
+        shown, noted = "ag" if "ag" in methods else methods[-1], []
         with Progress(len(jobs), writer.done, shown, progress) as bar:
             where = {"model": name, "device": device, "dtype": dtype}
             for record in engine.run(todo, mlm, measures, **where) if todo else ():
+                if engine.devices != noted:  # Ray's workers come one after the other
+                    noted = list(engine.devices)
+                    manifests.note(folder, manifest, engine)
                 writer.append(record)
                 bar.update(record)
                 if on_record is not None:
@@ -107,6 +110,8 @@ def plan(mlm: MLM, corpus, pairs: str, seed: int, as_published: bool) -> tuple[l
     it, and a contiguous pair of a one-token sentence takes in [SEP].
     """
     counts = Counter(truncated=0, skipped=0)
+    kept = None if as_published else text_vocabulary(mlm)
+    text = None if kept is None else set(kept.tolist())
     place = {sentence.id: index for index, sentence in enumerate(corpus)}
     world = toy_world(mlm) if corpus.spec == "toy" else None
     shortest = 1 if as_published and pairs == "contiguous" else 2
@@ -119,6 +124,9 @@ def plan(mlm: MLM, corpus, pairs: str, seed: int, as_published: bool) -> tuple[l
         except InputError:
             counts["skipped"] += 1
             continue
+        if text is not None and not text.issuperset((item.input_ids[a], item.input_ids[b])):
+            counts["skipped"] += 1  # a reserved token, [unused7] say, has no place in the tables
+            continue
         distance = None if world is None else tree_distance(sentence.tree, a, b)
         jobs.append(Job(index, sentence.id, tuple(item.input_ids), (a, b), distance))
     if not jobs:
@@ -130,6 +138,8 @@ def plan(mlm: MLM, corpus, pairs: str, seed: int, as_published: bool) -> tuple[l
 
 
 def _make_folder(out) -> Path:
+    if not str(out).strip():
+        raise InputError(f"--out {str(out)!r} names no folder; choose one, or . for this one")
     folder = Path(out).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)

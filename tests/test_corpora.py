@@ -117,6 +117,36 @@ def test_jsonl_file(tmp_path):
     assert texts(corpus(f"jsonl:{path}:s,x")) == ["One two.", "Five.", "Six."]
 
 
+@pytest.mark.parametrize("space", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c"])
+def test_only_a_newline_ends_a_line(tmp_path, space):
+    """What str.splitlines() also takes for one is a space within a sentence."""
+    line = f"the man sees{space}the dog ."
+    path = tmp_path / "mine"
+    path.write_bytes(f"{line}\r\n{line}\n\nlast .".encode())
+    found = corpus(f"text:{path}")
+    assert texts(found) == ["the man sees the dog .", "last ."]
+    assert found.counts == {"empty": 1, "repeated": 1}
+    path.write_text(json.dumps({"s": line}, ensure_ascii=space in "\x0b\x0c\x1c") + "\r\n")
+    assert texts(corpus(f"jsonl:{path}:s")) == ["the man sees the dog ."]
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path):
+    plain, marked = tmp_path / "plain.txt", tmp_path / "marked.txt"
+    plain.write_bytes("One two é.\nThree four.\n".encode())
+    marked.write_bytes(b"\xef\xbb\xbf" + plain.read_bytes())
+    assert corpus(f"text:{marked}").fingerprint == corpus(f"text:{plain}").fingerprint
+    marked.write_bytes(b'\xef\xbb\xbf{"s": "One two."}\n')
+    assert texts(corpus(f"jsonl:{marked}:s")) == ["One two."]
+
+
+def test_null_counts_as_empty(tmp_path):
+    path = tmp_path / "null.jsonl"
+    path.write_text('{"s": "One two.", "t": null}\n{"s": null, "t": ""}\n')
+    found = corpus(f"jsonl:{path}:s,t")
+    assert texts(found) == ["One two."] and found.counts == {"empty": 3, "repeated": 0}
+    refuse(f"jsonl:{path}:t", "holds no sentences")
+
+
 def file(tmp_path, content):
     path = tmp_path / "file"
     path.write_bytes(content)

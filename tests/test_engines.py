@@ -3,8 +3,9 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-from mlmjoint.engines import RayEngine
+from mlmjoint.engines import RayEngine, device_name
 
 
 def cluster(*machines: dict, dead: tuple = ()):
@@ -59,3 +60,16 @@ def test_at_least_one_worker_always_finds_its_place(machines, workers):
 def test_machines_that_left_the_cluster_do_not_count():
     share, count = RayEngine()._worker_class(cluster({"CPU": 4}, dead=(GPU_NODE,)))
     assert share == {"num_cpus": 2} and count == 2
+
+
+def test_what_the_workers_run_on_is_kept():
+    engine, mlm = RayEngine(), SimpleNamespace(fingerprint="f", name="tiny")
+    for pid, device in enumerate(["NVIDIA A100", "NVIDIA A100", "cpu"]):
+        engine._check({"pid": pid, "fingerprint": "f", "device": device}, mlm)
+    assert engine.pids == [0, 1, 2] and engine.devices == ["NVIDIA A100", "cpu"]
+
+
+def test_a_gpu_goes_by_its_name(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"NVIDIA {device.index}")
+    names = [device_name(SimpleNamespace(device=torch.device(d))) for d in ("cuda:1", "cpu", "mps")]
+    assert names == ["NVIDIA 1", "cpu", "mps"]

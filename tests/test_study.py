@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import save_tiny_model
+from conftest import SPECIALS, WORDS, save_tiny_model
 from twins import random_tables
 
 import mlmjoint
 from mlmjoint import corpora, measure, records
 from mlmjoint.cli import main
+from mlmjoint.engines import LocalEngine
 from mlmjoint.errors import InputError
 from mlmjoint.pairs import draw_pair
 from mlmjoint.study import study
@@ -409,6 +410,61 @@ class TestRefusals:
         with pytest.raises(InputError, match="longer"):
             study(mlm, f"text:{path}", tmp_path / "none")
 
+    def test_reserved_tokens_have_no_place_in_the_tables(self, tmp_path):
+        """Their pairs are skipped: what would be written of them could not be read again."""
+        reserved = [f"[unused{k}]" for k in range(5)]
+        words = [*SPECIALS, *WORDS[:-5], *reserved]
+        model = mlmjoint.load(save_tiny_model(tmp_path / "model", vocabulary=words))
+        path = tmp_path / "text.txt"
+        path.write_text("a man is running\n" + " ".join(reserved) + "\n")
+        done = study(model, f"text:{path}", tmp_path / "out", methods=["mlm"], extras=False)
+        assert len(done.records) == 1 and done.manifest["data"]["skipped"] == 1
+        both = study(model, f"text:{path}", tmp_path / "p", methods=["mlm"], as_published=True)
+        assert len(both.records) == 2
+
+    @pytest.mark.parametrize("out", ["", " "])
+    def test_a_folder_without_a_name(self, out, tiny_model, text, tmp_path, capsys, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        command = ["study", "--model", str(tiny_model), "--data", f"text:{text}", "--n", "1"]
+        assert main([*command, "--out", out]) == 2
+        shown = capsys.readouterr()
+        assert f"--out {out!r} names no folder" in shown.err and len(shown.err.splitlines()) == 1
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestEnvironments:
+    """A manifest names the devices that measured something, as they report themselves."""
+
+    class Workers(LocalEngine):
+        """A stand-in for Ray: workers with GPUs come after the first record."""
+
+        def run(self, jobs, mlm, measures, **_):
+            for record in super().run(jobs, mlm, measures):
+                yield record
+                self.devices = ["GPU Z", "GPU A"]
+
+    def devices(self, folder):
+        return [e["device"] for e in records.read_manifest(folder)["environments"]]
+
+    def test_every_worker_s_device_is_named_before_its_record(self, mlm, text, tmp_path):
+        held = []
+        for engine, n in ((LocalEngine(), 1), (self.Workers(), 4)):
+            study(
+                *(mlm, f"text:{text}", tmp_path),
+                n=n,
+                methods=["mlm"],
+                engine=engine,
+                on_record=lambda _: held.append(self.devices(tmp_path)),
+            )
+        assert held == [["cpu"], ["cpu"], *[["cpu", "GPU A, GPU Z"]] * 2]
+
+    def test_a_finished_study_has_no_new_environment(self, tiny_model, text, tmp_path):
+        options = {"n": 1, "methods": ["mlm"]}
+        study(str(tiny_model), f"text:{text}", tmp_path, **options)
+        before = snapshot(tmp_path)
+        study(str(tiny_model), f"text:{text}", tmp_path, engine="ray", **options)
+        assert snapshot(tmp_path) == before
+
 
 class TestAsPublished:
     def test_quirks_come_back_together(self, mlm, text, tmp_path):
@@ -558,6 +614,7 @@ def test_ray_gives_the_same_records_though_a_worker_is_killed(tiny_model, text, 
     assert by_index == stripped(whole.folder)
     assert done.manifest["environments"][0]["engine"] == "ray"
     assert "ray" in done.manifest["environments"][0]["versions"]
+    assert [e["device"] for e in done.manifest["environments"]] == ["cpu"]  # not "auto"
 
 
 def bert_base_cased_shape(folder):
@@ -623,24 +680,38 @@ def paper_shape(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("data", "pairs"), [("snli", "random"), ("xsum", "contiguous")])
-def test_the_paper_s_cells_at_its_vocabulary(data, pairs, paper_shape, tmp_path, monkeypatch):
-    """Its command with n = 2; without the extras, because a pair is 1.7 billion cells."""
+@pytest.mark.parametrize(
+    ("data", "pairs", "n", "whole"),
+    [
+        ("snli", "random", 2, False),
+        ("xsum", "contiguous", 2, False),
+        ("snli", "contiguous", 1, False),
+        ("xsum", "random", 1, True),
+    ],
+)
+def test_the_paper_s_cells_at_its_vocabulary(
+    data, pairs, n, whole, paper_shape, tmp_path, monkeypatch
+):
+    """The command of `make paper` as it is once, and without the extras: 1.7 billion cells a pair.
+
+    The layers are narrow because their width, unlike the vocabulary, meets no other code.
+    """
     folder = published_data(tmp_path / "data")
     monkeypatch.setenv(f"MLMJOINT_{data.upper()}", str(folder / data))
-    out, methods = tmp_path / data, ("mlm", "mrf", "mrf-l", "hcb", "ag")
-    command = ["study", "--model", str(paper_shape), "--data", data, "--pairs", pairs, "--n", "2"]
-    command += ["--seed", "0", "--methods", *methods, "--no-extras", "--out", str(out)]
-    assert main(command) == 0
+    out = tmp_path / data
+    methods = mlmjoint.METHODS if whole else ("mlm", "mrf", "mrf-l", "hcb", "ag")
+    command = ["study", "--model", str(paper_shape), "--data", data, "--pairs", pairs]
+    command += ["--n", str(n), "--seed", "0", "--out", str(out)]
+    assert main(command if whole else [*command, "--methods", *methods, "--no-extras"]) == 0
     done = records.load(out)
     assert done.manifest["vocabulary"] == 28_996 - 99 - 4
     assert str(tmp_path) not in (out / records.MANIFEST).read_text()
-    assert len(done.records) == 2
+    assert len(done.records) == n
     for record in done.records:
         rows = record["methods"]
-        assert tuple(rows) == methods
+        assert tuple(rows) == tuple(methods) and ("variants" in record) == whole
         assert rows["ag"]["residual"] <= 1e-5
-        assert all(rows["ag"]["a_kl"] < rows[other]["a_kl"] for other in methods[:-1])
+        assert all(rows["ag"]["a_kl"] < rows[other]["a_kl"] for other in set(methods) - {"ag"})
         assert rows["mlm"]["u_nll"] == pytest.approx(rows["mlm"]["p_nll"], rel=1e-4)
         assert record["distance"] == 1 or pairs == "random"
 

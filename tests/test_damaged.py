@@ -1,0 +1,221 @@
+"""Folders of a study that are damaged or foreign: one line, exit code 2, and nothing is changed."""
+
+import errno
+import json
+import os
+import shutil
+
+import pytest
+
+from mlmjoint import records
+from mlmjoint.cli import main
+from mlmjoint.errors import InputError
+
+SENTENCES = ["a man is walking .", "the dog was running .", "a woman is running down the road ."]
+
+
+@pytest.fixture(scope="module")
+def words(tiny_model, tmp_path_factory):
+    """The command of a small study, without its folder."""
+    text = tmp_path_factory.mktemp("data") / "text.txt"
+    text.write_text("\n".join(SENTENCES) + "\n")
+    return ["study", "--model", str(tiny_model), "--data", f"text:{text}", "--methods", "mlm", "ag"]
+
+
+@pytest.fixture(scope="module")
+def whole(words, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("studies") / "whole"
+    assert main([*words, "--out", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def folder(whole, tmp_path):
+    """A copy, to be spoilt."""
+    return shutil.copytree(whole, tmp_path / "copy")
+
+
+def snapshot(folder):
+    return {p.name: p.read_bytes() if p.is_file() else None for p in folder.iterdir()}
+
+
+def refused(command, folder, part, capsys):
+    """The command ends with one line that holds ``part``, and leaves the folder as it was."""
+    capsys.readouterr()
+    before = snapshot(folder)
+    assert main([*map(str, command)]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and len(shown.err.splitlines()) == 1
+    assert part in shown.err and str(folder) in shown.err
+    assert snapshot(folder) == before
+
+
+def change(path, line, spoil):
+    """Change the JSON of one line of a file, or all of a file without lines."""
+    lines = path.read_text().splitlines() if line is not None else [path.read_text()]
+    held = json.loads(lines[line or 0])
+    held = spoil(held) or held  # a function either changes its argument or returns another
+    lines[line or 0] = json.dumps(held)
+    path.write_text("\n".join(lines) + "\n")
+
+
+def lack(*names):
+    def spoil(held):
+        for name in names[:-1]:
+            held = held[name]
+        del held[names[-1]]
+
+    return spoil
+
+
+def put(value, *names):
+    def spoil(held):
+        for name in names[:-1]:
+            held = held[name]
+        held[names[-1]] = value
+
+    return spoil
+
+
+GOING_ON = [("model",), ("data",), ("environments",), ("pairs",), ("n",)]
+GOING_ON += [("model", "fingerprint"), ("data", "fingerprint"), ("data", "sentences")]
+
+
+@pytest.mark.parametrize("names", GOING_ON, ids=".".join)
+def test_a_manifest_that_lacks_something_is_not_gone_on_with(names, folder, words, capsys):
+    change(folder / records.MANIFEST, None, lack(*names))
+    refused([*words, "--out", folder], folder, f"no '{'.'.join(names)}'", capsys)
+
+
+@pytest.mark.parametrize("name", ["model", "data", "environments"])
+def test_tables_need_no_more_of_a_manifest_than_its_methods(name, folder, capsys):
+    change(folder / records.MANIFEST, None, lack(name))
+    assert main(["table", str(folder)]) == 0
+    assert "U-PPL" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("spoil", "part"),
+    [
+        (put(None, "methods"), "methods is null, not a list of names"),
+        (put("ag", "methods"), 'methods is "ag", not a list of names'),
+        (put(["mlm", 1], "methods"), 'methods is ["mlm", 1], not a list of names'),
+        (put([], "methods"), "'methods' is empty"),
+        (put("3", "data", "sentences"), 'data.sentences is "3", not a whole number'),
+        (put(None, "environments"), "environments is null, not a list"),
+        (put("tiny", "model"), 'model is "tiny", not an object'),
+        (put(["mlm", "ag", "hcb"], "methods"), "no 'methods.hcb'"),
+        (lambda manifest: [1], "is no study's manifest"),
+    ],
+)
+@pytest.mark.parametrize("command", ["table", "study"])
+def test_a_manifest_of_another_kind(command, spoil, part, folder, words, capsys):
+    change(folder / records.MANIFEST, None, spoil)
+    refused(
+        ["table", folder] if command == "table" else [*words, "--out", folder], folder, part, capsys
+    )
+
+
+RECORD = [
+    *((lack(name), f"no '{name}'") for name in ("unary", "jsd", "incompatibility", "distance")),
+    *((lack(name), f"no '{name}'") for name in ("index", "gold", "tokens", "variants", "seconds")),
+    (lack("methods", "ag"), "no 'methods.ag'"),
+    (lack("methods", "ag", "p_nll"), "no 'methods.ag.p_nll'"),
+    (lack("methods", "ag", "objective"), "no 'methods.ag.objective'"),
+    (lack("variants", "ag-40"), "no 'variants.ag-40'"),
+    (lack("jsd", "mlm ag"), "no 'jsd.mlm ag'"),
+    (put(None, "methods", "ag", "p_nll"), "methods.ag.p_nll is null, not a number"),
+    (put("x", "methods", "ag", "p_nll"), 'methods.ag.p_nll is "x", not a number'),
+    (put(float("nan"), "methods", "ag", "p_nll"), "NaN is not JSON"),
+    (put(True, "unary", "u_nll"), "unary.u_nll is true, not a number"),
+    (put([], "methods"), "methods is [], not an object"),
+    (put([1], "sentence"), "sentence is [1], not text"),
+    (put(None, "distance"), "distance is null, not a whole number"),
+    (put("1 2", "positions"), 'positions is "1 2", not a list of whole numbers'),
+    (put(1.5, "index"), "index is 1.5, not a whole number"),
+    (lambda record: "sentence positions methods seconds", "not an object"),
+    (lambda record: 7, "it is 7, not an object"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "part"), RECORD, ids=[part for _, part in RECORD])
+def test_a_record_that_is_none(spoil, part, folder, words, capsys):
+    change(folder / records.RECORDS, 1, spoil)
+    for command in (["table", folder], [*words, "--out", folder]):
+        refused(command, folder, part, capsys)
+        refused(command, folder, "line 2 of", capsys)
+
+
+def test_infinity_is_a_number(folder, words):
+    change(folder / records.RECORDS, 0, put("inf", "methods", "ag", "p_nll"))
+    assert main([*words, "--out", str(folder)]) == 0
+    assert float("inf") in records.load(folder).values("ag", "p_nll")
+
+
+@pytest.mark.parametrize("name", [records.RECORDS, records.MANIFEST])
+def test_a_folder_in_the_place_of_a_file(name, folder, words, capsys):
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    for command in (["table", folder], [*words, "--out", folder]):
+        refused(command, folder, "Is a directory", capsys)
+
+
+FOREIGN = [
+    (put("deadbeefdeadbeef", "sentence"), "sentence deadbeefdeadbeef is none of this study's"),
+    (put([1, 99], "positions"), "positions [1, 99] with tokens"),
+    (put([0, 0], "gold"), "with tokens [0, 0], not"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "part"), FOREIGN, ids=[part for _, part in FOREIGN])
+def test_records_of_other_pairs_are_refused(spoil, part, folder, words, capsys):
+    path = folder / records.RECORDS
+    change(path, 2, spoil)
+    with open(path, "a") as file:
+        file.write('{"sentence": "torn')  # kept too: the study does not go on
+    refused([*words, "--out", folder], folder, part, capsys)
+    refused([*words, "--out", folder], folder, "line 3 of", capsys)
+
+
+@pytest.mark.parametrize("place", ["open", "fsync", "replace"])
+def test_a_manifest_that_cannot_be_written(place, folder, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before, manifest = snapshot(folder), records.read_manifest(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(records if place == "open" else os, place, fail, raising=False)
+        with pytest.raises(InputError, match=r"cannot write .*manifest.json .No space left"):
+            records.write_manifest(folder, {**manifest, "n": 7})
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize("number", sorted(records.NO_LOCKS))
+def test_a_file_system_without_locks_is_warned_of(number, folder, words, monkeypatch):
+    pytest.importorskip("fcntl")
+
+    def fail(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(records.fcntl, "flock", fail)
+    with pytest.warns(UserWarning, match="cannot be locked .*start no second study there") as said:
+        assert main([*words, "--out", str(folder)]) == 0
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "part"),
+    [
+        (errno.EAGAIN, "another study is writing to"),
+        (errno.EACCES, "another study is writing to"),
+        (errno.EIO, "cannot be locked (Input/output error); mend that, or choose another --out"),
+    ],
+)
+def test_a_lock_that_is_not_to_be_had(number, part, folder, words, capsys, monkeypatch):
+    pytest.importorskip("fcntl")
+
+    def fail(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(records.fcntl, "flock", fail)
+    refused([*words, "--out", folder], folder, part, capsys)
