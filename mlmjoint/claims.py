@@ -19,7 +19,7 @@ import html
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -203,6 +203,14 @@ def claims(study: Study, seed: int = 0) -> list[Claim]:
     made += [worse_than_mlm(study, method, seed=seed) for method in ("mrf", "mrf-l")]
     made.append(shrinks(study, seed=seed))
     return [claim for claim in made if claim is not None]
+
+
+def changes(study: Study, seed: int = 0) -> list[tuple[Claim, Claim]]:
+    """Claims whose verdict at half the pairs is another than at all of them, both ways."""
+    half = replace(study, records=study.records[: len(study.records) // 2])
+    then = {claim.text: claim for claim in claims(half, seed)}
+    both = [(then[now.text], now) for now in claims(study, seed) if now.text in then]
+    return [(early, now) for early, now in both if early.verdict != now.verdict]
 
 
 def sometimes(made: Sequence[Claim], where: str = "All studies") -> Claim:

@@ -75,6 +75,17 @@ class TestRule:
     def test_is_what_the_module_says(self, tests, verdict):
         assert claims.decide([comparison(*pair) for pair in tests]) == verdict
 
+    def test_changes_are_what_half_the_pairs_would_have_said(self):
+        study = made(n=60)
+        for record in study.records[:30]:
+            record["methods"]["mrf"]["p_nll"] += 0.5
+        for record in study.records[30:]:
+            record["methods"]["mrf"]["p_nll"] -= 0.5
+        found = {then.text: (then, now) for then, now in claims.changes(study)}
+        then, now = found["MRF is worse than the plain MLM in P-PPL"]
+        assert (then.verdict, then.n, now.verdict, now.n) == (CONFIRMED, 30, OPEN, 60)
+        assert "AG's conditionals beat the MLM's own in U-PPL" not in found
+
     def test_best_of_nothing_is_refused_in_a_line(self):
         with pytest.raises(InputError, match="nothing to compare 'ag' with"):
             claims.best(made(), rivals=["ag"])
