@@ -58,7 +58,8 @@ class Claim:
 
     @property
     def decisive(self) -> Comparison:
-        """The test that speaks least for the claim: its lowest mean, of those not passed if any."""
+        """The test that speaks least for the claim: the lowest mean of those lost, else of those
+        not passed, else of all."""
         return _weakest(self.tests)
 
 
@@ -125,8 +126,9 @@ def _failed(test: Comparison) -> bool:
 
 
 def _weakest(tests: Sequence[Comparison]) -> Comparison:
-    open_or_lost = [t for t in tests if not _passed(t)] or tests
-    return min(open_or_lost, key=lambda t: t.difference.value)
+    lost = [t for t in tests if _failed(t)]
+    left = lost or [t for t in tests if not _passed(t)] or tests
+    return min(left, key=lambda t: t.difference.value)
 
 
 def best(study: Study, metric: str = "p_nll", method: str = "ag", rivals=PAPER, seed=0) -> Claim:

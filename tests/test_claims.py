@@ -86,6 +86,11 @@ class TestRule:
         assert (then.verdict, then.n, now.verdict, now.n) == (CONFIRMED, 30, OPEN, 60)
         assert "AG's conditionals beat the MLM's own in U-PPL" not in found
 
+    def test_a_denial_shows_the_test_that_denies(self):
+        lost, wide = comparison(-0.1, 0.01), comparison(-0.5, 0.6)._replace(first="wide")
+        claim = claims.Claim("x", "s", 9, claims.decide([wide, lost]), (wide, lost), "")
+        assert claim.verdict == DENIED and claim.decisive == lost
+
     def test_best_of_nothing_is_refused_in_a_line(self):
         with pytest.raises(InputError, match="nothing to compare 'ag' with"):
             claims.best(made(), rivals=["ag"])
