@@ -65,8 +65,13 @@ def alarm_table(studies: Sequence[Study], method: str = "ag", metric: str = "p_n
     rows = []
     for study in studies:
         own = column(study, method, metric)
-        shares = [stats.false_alarms(column(study, name, metric) - own) for name in rivals]
-        rows.append([title(study), *(Entry(round(100 * s)) for s in shares), Entry(len(own))])
+        gaps = [column(study, name, metric) - own for name in rivals]
+        # Infinite differences have no mean that could be moved to zero, and no test either.
+        shares = [
+            round(100 * stats.false_alarms(gap)) if np.isfinite(gap).all() else np.nan
+            for gap in gaps
+        ]
+        rows.append([title(study), *map(Entry, shares), Entry(len(own))])
     columns = ["study", *(f"{label(name)} − {label(method)}" for name in rivals), "n"]
     return Table(f"False alarms in {NATS[metric]}, % (5 were promised)", columns, rows)
 

@@ -281,6 +281,9 @@ class TestShown:
         assert table.columns == ["study", "MLM − AG", "MRF − AG", "MRF-L − AG", "HCB − AG", "n"]
         gap = claims.column(study, "hcb", "p_nll") - claims.column(study, "ag", "p_nll")
         assert table.rows[0][4].value == round(100 * stats.false_alarms(gap))
+        study.records[3]["methods"]["mrf"]["p_nll"] = math.inf
+        row = questions.alarm_table([study]).rows[0]
+        assert str(row[2]) == "–" and row[4] == table.rows[0][4]
 
     def test_unfinished_studies_are_passed_over(self):
         whole = made()

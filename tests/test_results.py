@@ -266,9 +266,8 @@ class TestCommand:
         write_study(tmp_path / "begun", n=0)
         assert main(["table", *map(str, [made.folder, *sorted(tmp_path.iterdir())])]) == 0
         shown = capsys.readouterr()
-        assert (
-            shown.err == "mlmjoint: passed over, with no finished pair: begun, figures, notes.txt\n"
-        )
+        said = "mlmjoint: passed over, with no finished pair: begun, figures, notes.txt\n"
+        assert shown.err == said
         assert main(["table", str(made.folder)]) == 0
         assert capsys.readouterr().out == shown.out
 
