@@ -8,13 +8,14 @@ JOBS ?= 2
 PROFILE ?= quick
 
 BIN := $(VENV)/bin
-PY := $(abspath $(BIN)/python)
 STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export TOKENIZERS_PARALLELISM := false
+# Some virtual machines announce AMX and then refuse it, which kills any bfloat16 product.
+export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book reproduce check pages html pdf test lint bench bench-report paper picture explorer clean
+.PHONY: help setup book reproduce check pages html pdf test nbval lint bench bench-report paper picture explorer clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -46,7 +47,7 @@ check: $(STAMP) ## compare the numbers of the last run with the committed ones
 pages: $(STAMP) ## write the pages that are made by code: models, results, commands, status
 	$(BIN)/python -m mlmjoint.pages
 
-html: $(STAMP) pages
+html: $(STAMP) pages ## build the book from what is stored, without running a notebook
 	@# an interrupted build leaves pages without a search index, which would stop every later one
 	test -e _build/html/searchindex.js || rm -rf _build
 	$(BIN)/jupyter-book build . -W -n --keep-going --quiet
@@ -67,10 +68,11 @@ nbval: $(STAMP) ## run every notebook against the built wheel and compare what i
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir _build/nbval .
 	$(BIN)/python -m pip install --quiet --no-deps --target _build/nbval/site _build/nbval/*.whl
 	cp notebooks/*.ipynb _build/nbval/notebooks
-	cd _build/nbval/notebooks && export PYTHONPATH=$(CURDIR)/_build/nbval/site MLMJOINT_OUT=$(CURDIR)/_build/nbval/out OMP_NUM_THREADS=1 && \
-	    $(PY) -c "import mlmjoint; assert mlmjoint.__file__.startswith('$(CURDIR)/_build/nbval/site'), mlmjoint.__file__" && \
-	    $(PY) -m pytest -n $(JOBS) --dist loadfile -p no:cacheprovider --rootdir . \
-	        --nbval --nbval-sanitize-with $(CURDIR)/tests/nbval_sanitize.cfg .
+	root="$$PWD" && py="$$(cd $(BIN) && pwd)/python" && cd _build/nbval/notebooks && \
+	    export PYTHONPATH="$$root/_build/nbval/site" MLMJOINT_OUT="$$root/_build/nbval/out" OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= && \
+	    "$$py" -c "import mlmjoint, os; assert mlmjoint.__file__.startswith(os.environ['PYTHONPATH']), mlmjoint.__file__" && \
+	    "$$py" -m pytest -n $(JOBS) --dist loadfile -p no:cacheprovider --rootdir . \
+	        --nbval --nbval-sanitize-with "$$root/tests/nbval_sanitize.cfg" .
 
 lint: $(STAMP) ## ruff: rules and formatting
 	$(BIN)/ruff check .

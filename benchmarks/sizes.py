@@ -3,7 +3,8 @@
 Every size starts from the same initialiser and sees the same sentences for a tenth of an hour or
 less, so only the comparison counts, not the level. U-PPL is of tokens set aside; with another
 vocabulary they are other tokens. A pair is timed from the encoded sentence of 16 tokens to all
-metrics of the ten constructions, on two threads. `make bench` does not run this: it needs the text.
+metrics of the paper's five constructions, on two threads. `make bench` does not run this: it needs
+the text.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ PLACES = [(4, 9), (5, 9), (9, 10)]
 
 
 def seconds_a_pair(mlm) -> float:
-    """The fastest of three pairs of one sentence: tables, joints and metrics."""
+    """The fastest of three pairs of one sentence: tables, the paper's five joints, metrics."""
     ids = mlm.encode(TEXT)
     assert len(ids) == 16, f"{len(ids)} tokens"
     spent = []

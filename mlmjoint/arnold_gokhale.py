@@ -32,7 +32,8 @@ from .tables import Tables
 
 DEPTH = 10  # Anderson history
 STRIDE = 10.0  # the farthest a log strength goes in one accelerated step
-STALL = 40  # passes without a new best residual before Newton takes over
+STALL = 20  # passes without a new best residual before Newton takes over
+HANGING = 8  # rounding errors: weight and violation below which a token hangs on nothing
 MOST_PASSES = 3000
 NEAR = 1e-4  # residual from which one repair gives a tight bound
 REPAIRED = 1e-7  # largest violation that a repair may leave
@@ -79,8 +80,13 @@ def solve(
     balance = Balance(tables)
     limit = iterations or MOST_PASSES
     state = _State(balance, *_start(tables, balance))
+    start = state.z
     if solver == "auto":
         _anderson(state, tol, limit)
+        if state.best > tol and balance.passes < limit:
+            # A stalled iteration has pulled weakly tied tokens so far apart that Newton may need
+            # thousands of passes to bring them back; from the start it takes some tens.
+            state.evaluate(start)
     if state.best > tol and balance.passes < limit:
         _newton(state, tol, limit)
     solution = state.solution(tol)
@@ -164,7 +170,11 @@ class _State:
         want, left = np.maximum(target, tiny), np.maximum(total - target, 1e-12)
         slope = total * np.maximum(self.curvature, tiny) / (have * rest)
         logit = np.log(want) - np.log(left) - np.log(have) + np.log(rest)
-        return np.clip(0.5 * logit / np.maximum(slope, 1e-12), -4.0, 4.0)
+        step = np.clip(0.5 * logit / np.maximum(slope, 1e-12), -4.0, 4.0)
+        # All that is left of a token nobody predicts is rounding; following it leads anywhere.
+        noise = HANGING * np.finfo(balance.kind).eps
+        hanging = (np.abs(self.gradient) <= noise) & (self.curvature <= noise)
+        return np.where(hanging, 0.0, step)
 
     def solution(self, tol: float) -> Solution:
         # Only ratios of strengths matter; this scale makes 1/α a distribution.
@@ -199,8 +209,7 @@ def _anderson(state: _State, tol: float, limit: int) -> None:
 
 
 def _newton(state: _State, tol: float, limit: int) -> None:
-    """Newton in log strengths: each step solves W-Laplacian · d = −gradient, then backs off."""
-    state.evaluate(state.z)
+    """Newton from the last strengths: steps of W-Laplacian · d = −gradient that may back off."""
     while state.best > tol and state.balance.passes < limit:
         # Weakly joined clusters of tokens ask for steps of millions; their weights grow by e^5 at
         # a time instead.
@@ -308,7 +317,7 @@ def lower_bound(tables: Tables, solution: Solution) -> float:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             solution = solve(tables)
-    double = Tables(tables.log_a.double().cpu(), tables.log_b.double().cpu())
+    double = Tables(tables.log_a.cpu().double(), tables.log_b.cpu().double())
     state = _State(Balance(double), solution.log_alpha, solution.log_beta)
     best = _repair(state)
     if best is None and min(tables.shape) <= DIRECT:

@@ -11,8 +11,9 @@ import torch
 
 from .conditionals import conditionals
 from .errors import InputError
-from .joints import METHODS, joint
+from .joints import joint
 from .models import MLM, load
+from .names import METHODS, PAPER
 from .pairs import Pair
 from .tables import Tables
 
@@ -75,7 +76,7 @@ def ask(
     text: str,
     positions: Sequence[int] | None = None,
     model: str = "en-small",
-    methods: Sequence[str] = ("mlm", "mrf", "mrf-l", "hcb", "ag"),
+    methods: Sequence[str] = PAPER,
     top_k: int | None = None,
     device: str = "auto",
     dtype: str = "float32",

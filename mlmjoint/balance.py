@@ -142,12 +142,12 @@ class Balance:
         self.passes += 1
         rows, cols = self.shape
         if not self._linear(x, y):
-            step = torch.from_numpy(dx)[:, None] - torch.from_numpy(dy)[None, :]
-            step = step.to(self.tables.log_a.device)
-            starts = iter(row_blocks(self.shape))
+            device = self.tables.log_a.device
+            dx, dy = (torch.from_numpy(v).to(device) for v in (dx, dy))
+            blocks = iter(row_blocks(self.shape))  # as _blocks walks: the step is never one table
 
             def cell(q, s):
-                w = q * s * (1 - s) * step[next(starts)]
+                w = q * s * (1 - s) * (dx[next(blocks), None] - dy)
                 return w, w, w
 
             out = self._blocks(x, y, cell)

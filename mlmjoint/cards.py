@@ -12,6 +12,8 @@ from pathlib import Path
 
 import torch
 
+from . import given
+from .errors import InputError
 from .traintext import sha256
 
 CARD = "card.json"
@@ -63,12 +65,32 @@ def describe_model(folder: Path, model) -> dict:
 def write_card(folder: Path, card: dict) -> None:
     """card.json, and README.md written from it."""
     folder = Path(folder)
-    (folder / CARD).write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n")
-    (folder / "README.md").write_text(card_text(card))
+    (folder / CARD).write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    (folder / "README.md").write_text(card_text(card), "utf-8")
 
 
 def read_card(folder: Path) -> dict:
-    return json.loads((Path(folder) / CARD).read_text())
+    return json.loads((Path(folder) / CARD).read_text("utf-8"))
+
+
+def read_trials(path) -> dict:
+    """The trial runs a card shows: {"what": words, "runs": [rows with the same keys]}."""
+    try:
+        told = json.loads(given.path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            f"cannot read trials '{path}' ({error.strerror}); check --trials"
+        ) from None
+    except ValueError:
+        raise InputError(f"trials '{path}' is not JSON; check --trials") from None
+    runs = told.get("runs") if isinstance(told, dict) else None
+    rows = runs if isinstance(runs, list) and all(isinstance(run, dict) for run in runs) else []
+    if not rows or "what" not in told or any(row.keys() != rows[0].keys() for row in rows):
+        raise InputError(
+            f"trials '{path}' is no object with words under 'what' and rows of the same keys "
+            "under 'runs'; check --trials"
+        )
+    return told
 
 
 def card_text(card: dict) -> str:

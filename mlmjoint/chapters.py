@@ -15,7 +15,7 @@ import os
 import warnings
 from pathlib import Path
 
-from . import results
+from . import given, results
 from .errors import InputError
 from .records import read_manifest
 from .tabulate import Table, to_html, to_text
@@ -37,7 +37,7 @@ def out_folder(profile: str) -> Path:
     Tests that execute the committed notebooks set it, so that they leave the results alone.
     """
     results.profile_folder(profile)  # checks the name
-    return Path(os.environ.get("MLMJOINT_OUT") or results.root()) / profile
+    return given.path(os.environ.get("MLMJOINT_OUT") or results.root()) / profile
 
 
 class Picture:

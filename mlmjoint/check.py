@@ -1,6 +1,7 @@
 """`mlmjoint check`: compare the numbers of a fresh run with the committed ones.
 
-Fresh numbers lie in results/PROFILE/chapters/, where `mlmjoint reproduce` has just written them.
+Fresh numbers lie in results/PROFILE/chapters/ (or under $MLMJOINT_OUT), where `mlmjoint reproduce`
+has just written them.
 The committed ones are read from git (HEAD by default, so a run that overwrote the files is still
 compared with what was there before) or, without git, from a copy of the results folder given with
 --against. Every number was committed with the difference it may have.
@@ -15,8 +16,8 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from . import results
-from .chapters import PROFILES
+from . import given, results
+from .chapters import PROFILES, out_folder
 from .errors import InputError
 
 
@@ -61,13 +62,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the comparison; 1 if a number is missing or beyond its tolerance."""
     old, new = committed(args.profile, args.against), fresh(args.profile)
-    if args.only:
-        old, new = ({k: v for k, v in part.items() if k in args.only} for part in (old, new))
     if not old:
         raise InputError(
             f"{args.against} holds no numbers for profile {args.profile!r}; "
             f"run `mlmjoint reproduce --profile {args.profile}` and commit results/{args.profile}"
         )
+    if args.only:
+        known = sorted({*old, *new})
+        unknown = [number for number in args.only if number not in known]
+        if unknown:
+            raise InputError(
+                f"no chapter {unknown[0]!r} in profile {args.profile}; "
+                f"choose from {', '.join(known)}"
+            )
+        old, new = ({k: v for k, v in part.items() if k in args.only} for part in (old, new))
     rows = compare(old, new)
     print_rows(rows)
     missed = sum(row.verdict in ("missing", "differs") for row in rows)
@@ -88,13 +96,14 @@ def compare(old: dict[str, dict], new: dict[str, dict]) -> list[Row]:
 
 
 def fresh(profile: str) -> dict[str, dict]:
-    return _read_folder(results.profile_folder(profile) / "chapters")
+    return _read_folder(out_folder(profile) / "chapters")
 
 
 def committed(profile: str, against: str = "HEAD") -> dict[str, dict]:
     """The numbers of every chapter at a git revision or in a copied results folder."""
-    if Path(against).is_dir():
-        return _read_folder(Path(against) / profile / "chapters")
+    folder = given.path(against)
+    if folder.is_dir():
+        return _read_folder(folder / profile / "chapters")
     root = results.root()
     where = f"{against}:./{profile}/chapters"
     if not root.is_dir():

@@ -10,7 +10,7 @@ from pathlib import Path
 from .errors import InputError
 from .quiet import quiet
 
-TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.bpe.codes")
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*bpe.codes")
 # Weights that may lack in a sound checkpoint: no logit depends on them.
 HARMLESS = re.compile(r"contact_head\.|pooler\.|position_ids$|inv_freq$")
 
@@ -106,7 +106,7 @@ def hub_folder(name: str, revision: str | None) -> tuple[Path, str]:
         RevisionNotFoundError,
     )
 
-    wanted = ["*.json", "*.txt", "*.model"]
+    wanted = ["*.json", "*.txt", "*.model", "*bpe.codes"]
     weights = ["model*.safetensors", "pytorch_model*.bin"]
     try:
         info = HfApi().model_info(name, revision=revision, timeout=15)

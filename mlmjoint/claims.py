@@ -7,7 +7,8 @@ it. It is
 * **denied** if a test has a negative mean and is significant,
 * **not decided at this n** otherwise.
 
-Significant is a test with Holm's p below 0.05 and an interval that leaves zero out.
+Significant is a test with Holm's p below 0.05 and an interval that leaves zero out; one without an
+interval, for want of spread or finite numbers, decides nothing.
 
 A mean below 1e-5 nats either way decides nothing, however small its p: AG is solved to that.
 Holm's correction is over the tests of one claim in one study. Intervals are 95 % each, uncorrected.
@@ -23,7 +24,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from . import results, stats
+from . import names, report, results, stats
 from .association import slope
 from .errors import InputError
 from .figures import LABELS
@@ -34,11 +35,10 @@ from .tabulate import Entry, Table
 
 RESOLUTION = 1e-5  # nats; the tolerance AG is solved to
 CONFIRMED, DENIED, OPEN = "confirmed", "denied", "not decided at this n"
-PAPER = ("mlm", "mrf", "mrf-l", "hcb", "ag")
-BESIDE = ("chain-ab", "chain-ba", "chain-mean", "chain-geo", "gibbs")
+PAPER, BESIDE = names.PAPER, names.BESIDE
 CORPORA = {"snli-dev": "SNLI dev", "snli": "SNLI", "xsum": "XSUM"}
 NAMES = {**LABELS, "unary": "MLM's own"}
-NATS = {"u_nll": "U-NLL", "p_nll": "P-NLL", "a_kl": "A-KL", "g_kl": "G-KL", "kl_true": "KL"}
+NATS = {**report.NATS, "kl_true": "KL"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,10 @@ class Claim:
 
 
 def label(name: str) -> str:
-    """How tables, sentences and figures of the later chapters name a construction."""
+    """How tables, sentences and figures of the later chapters name a construction.
+
+    `mlmjoint table` names it more briefly: see :func:`mlmjoint.report.short_name`.
+    """
     return NAMES.get(name, name)
 
 
@@ -96,12 +99,17 @@ def column(study: Study, name: str, metric: str) -> np.ndarray:
     return np.asarray(values, dtype=float)
 
 
+def gaps(study: Study, metric: str, first: str, second: str) -> np.ndarray:
+    """First minus second over the examples, (n,); NaN where both are infinite."""
+    with np.errstate(invalid="ignore"):
+        return column(study, first, metric) - column(study, second, metric)
+
+
 def compare(study: Study, metric: str, pairs: Sequence[tuple[str, str]], seed=0):
     """A paired test of each (first, second) on the same examples, Holm's correction over all."""
     found = []
     for first, second in pairs:
-        with np.errstate(invalid="ignore"):
-            d = column(study, first, metric) - column(study, second, metric)
+        d = gaps(study, metric, first, second)
         found.append((stats.bootstrap(d, seed=seed), stats.sign_flip(d, seed)))
     corrected = stats.holm([p for _, p in found])
     return tuple(
@@ -128,7 +136,8 @@ def _failed(test: Comparison) -> bool:
 def _weakest(tests: Sequence[Comparison]) -> Comparison:
     lost = [t for t in tests if _failed(t)]
     left = lost or [t for t in tests if not _passed(t)] or tests
-    return min(left, key=lambda t: t.difference.value)
+    # ∞ − ∞ says less than any number.
+    return min(left, key=lambda t: (math.isnan(t.difference.value), t.difference.value))
 
 
 def best(study: Study, metric: str = "p_nll", method: str = "ag", rivals=PAPER, seed=0) -> Claim:
@@ -146,14 +155,16 @@ def best(study: Study, metric: str = "p_nll", method: str = "ag", rivals=PAPER, 
     short, own = HEADINGS[metric], label(method)
     if verdict == DENIED:
         better = [t for t in tests if _failed(t)]
-        names = _list(label(t.first) for t in better)
-        reason = f"{names} {'is' if len(better) == 1 else 'are'} significantly lower. "
+        those = _list(label(t.first) for t in better)
+        reason = f"{those} {'is' if len(better) == 1 else 'are'} significantly lower. "
     elif verdict == CONFIRMED:
         reason = f"It is significantly lower than each of the other {len(tests)}. "
     else:
         lowest = own if weakest.difference.value >= 0 else label(weakest.first)
-        names = _list(label(t.first) for t in tests if not _passed(t))
-        reason = f"{lowest} has the lowest mean, but {own} is not told apart from {names}. "
+        rest = _list(label(t.first) for t in tests if not _passed(t))
+        reason = f"{lowest} has the lowest mean, but {own} is not told apart from {rest}. "
+        if math.isnan(weakest.difference.value):
+            reason = f"{own} is not told apart from {rest}. "
     reason += f"{label(weakest.first)} − {own}: {_numbers(weakest, metric, len(tests))}."
     text = f"{own} is best of the paper's constructions in {short}"
     return Claim(text, title(study), len(study.records), verdict, tests, reason)
@@ -162,7 +173,7 @@ def best(study: Study, metric: str = "p_nll", method: str = "ag", rivals=PAPER, 
 def beats_own(study: Study, method: str = "ag", seed: int = 0) -> Claim:
     """Do a joint's conditionals predict gold tokens better than the MLM's own do?"""
     tests = compare(study, "u_nll", [("unary", method)], seed)
-    d = column(study, "unary", "u_nll") - column(study, method, "u_nll")
+    d = gaps(study, "u_nll", "unary", method)
     reason = (
         f"MLM's own − {label(method)}: {_numbers(tests[0], 'u_nll', 1)}; "
         f"{label(method)} is lower in {np.mean(d > 0):.0%} of the pairs."
@@ -188,8 +199,9 @@ def shrinks(study: Study, method: str = "ag", by: str = "distance", seed: int = 
     held = [record.get(by) for record in study.records]
     if None in held or len(set(held)) < 2:
         return None
-    gain = column(study, "mlm", "p_nll") - column(study, method, "p_nll")
-    found = slope(np.log2(held), gain, seed)
+    gain = gaps(study, "p_nll", "mlm", method)
+    # ∞ − ∞ is as little a number as ∞, which has no slope.
+    found = slope(np.log2(held), np.nan_to_num(gain, nan=np.inf, posinf=np.inf), seed)
     lost = stats.Interval(-found.interval.value, -found.interval.high, -found.interval.low)
     tests = (Comparison("loss per doubling", "", lost, found.p, found.p),)
     what = "token distance" if by == "distance" else "distance in the tree"
@@ -305,9 +317,10 @@ def _numbers(test: Comparison, metric: str, count: int) -> str:
         return f"{text}, no test for want of spread or finite numbers"
     p = Entry(test.p_holm, kind="p").parts()[0]
     p = f"p {p}" if p.startswith("<") else f"p = {p}"
-    return f"{text}, {p}" + (f" (Holm over {count} tests)" if count > 1 else "")
+    text += f", {p}" + (f" (Holm over {count} tests)" if count > 1 else "")
+    return text + ", no interval and so no verdict" * math.isnan(test.difference.low)
 
 
-def _list(names: Iterable[str]) -> str:
-    *most, last = names
+def _list(words: Iterable[str]) -> str:
+    *most, last = words
     return f"{', '.join(most)} and {last}" if most else last

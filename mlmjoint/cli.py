@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .errors import InputError
+from .names import PAPER
 
 DEFAULT_MODEL = "en-small"
-DEFAULT_METHODS = ("mlm", "mrf", "mrf-l", "hcb", "ag")
 
 
 class Command(NamedTuple):
@@ -161,9 +161,9 @@ def _pair_arguments(parser: Parser) -> None:
     ask.add_argument(
         "--methods",
         nargs="+",
-        default=list(DEFAULT_METHODS),
+        default=list(PAPER),
         metavar="NAME",
-        help=f"constructions, or `all` (default: {' '.join(DEFAULT_METHODS)})",
+        help=f"constructions, or `all` (default: {' '.join(PAPER)})",
     )
     ask.add_argument(
         "--top-k",
@@ -200,7 +200,7 @@ def _pair_arguments(parser: Parser) -> None:
 
 
 def _run_pair(args: argparse.Namespace) -> None:
-    # Checked before torch is imported: a slip in the arguments is answered at once.
+    # Checked before a model is loaded: a slip in the arguments is answered at once.
     from .ask import ask, check_methods, print_answer
 
     methods = check_methods(args.methods)
@@ -252,25 +252,33 @@ def _run_models(args: argparse.Namespace) -> None:
 
     from .terminal import Console
 
+    # Eighty columns hold all but the words on the data, and a licence of many words stands below.
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading, side in (("name", "left"), ("V", "right"), ("size", "right"), ("here", "left")):
-        table.add_column(heading, justify=side, no_wrap=True)
-    for heading in ("licence", "data", "source"):
-        table.add_column(heading)
+    for heading in ("name", "V", "MB", "here", "licence", "source", "data"):
+        side = "right" if heading in ("V", "MB") else "left"
+        table.add_column(heading, justify=side, no_wrap=heading != "data")
+    notes = []
     for row in rows:
-        size = f"{row['size'] / 1e6:.1f} MB" if row.get("size") else ""
+        licence = row["licence"]
+        if " " in licence:
+            notes.append(f"{row['name']}: {licence}.")
+            licence = "below"
         table.add_row(
             row["name"],
             f"{row['vocab_size']:,}",
-            size,
+            f"{row['size'] / 1e6:.1f}",
             "yes" if row["here"] else "no",
-            row["licence"],
-            row.get("data", ""),
-            row["source"],
+            licence,
+            row["source"].removeprefix("PyPI "),
+            row["data"],
         )
     console = Console()
     console.print(table)
-    console.print("\nA folder or a hub id works in place of a name.", style="dim")
+    console.print()
+    for note in notes:
+        console.print(note)
+    said = "A name==version is from PyPI; a folder or a hub id works in place of a name."
+    console.print(said, style="dim")
 
 
 def _fetch_arguments(parser: Parser) -> None:

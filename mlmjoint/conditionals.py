@@ -85,7 +85,7 @@ def _tables(mlm, pair, tokens, ids_a, ids_b, batch_size, progress, out, route) -
     device, dtype = chosen.device, _table_dtype(mlm.model)
     ids_a, ids_b = ids_a.to(device), ids_b.to(device)
     shape = len(ids_a), len(ids_b)
-    if out is None:
+    if out is None or device.type == "mps":  # whose tables leave it, so that none comes back
         _check_memory(shape, dtype, device)
         log_a, log_b = _empty_table(shape, dtype, device), _empty_table(shape, dtype, device)
     else:

@@ -20,6 +20,7 @@ import math
 
 import torch
 
+from . import given
 from .arnold_gokhale import Solution
 from .cells import Cells, row_blocks
 from .errors import InputError
@@ -137,8 +138,7 @@ def hcb_cells(tables: Tables, pivot: int | None = None, direction: str = "ab") -
         if marginal is None:
             marginal = _sum_of_exp(table, 1 - axis)
         pivot = int(marginal.argmax())
-    if pivot != int(pivot) or not 0 <= pivot < tables.shape[axis]:
-        raise InputError(f"pivot {pivot} lies outside 0..{tables.shape[axis] - 1}")
+    pivot = given.index("pivot", pivot, tables.shape[axis])
     weight = other.select(axis, pivot).double() - table.select(axis, pivot).double()
     if not bool(torch.isfinite(weight).all()):
         raise InputError(

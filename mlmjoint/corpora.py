@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from . import given
 from .errors import InputError
 from .pairs import special_ids
 
@@ -71,15 +72,17 @@ def corpus(spec: str, n: int | None = None, seed: int = 0) -> Corpus:
     >>> len(sentences), sentences[0].id == corpus("captions", n=9)[0].id
     (3, True)
     """
-    if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
-        raise InputError(f"n is {n!r}; give a whole number of sentences, 1 or more")
+    if n is not None:
+        asked, n = n, given.whole(n)
+        if n is None or n < 1:
+            raise InputError(f"n is {asked!r}; give a whole number of sentences, 1 or more")
     kind, _, rest = spec.partition(":")
     protocol = kind in ("snli", "xsum")
     if kind == "text" and rest:
-        source, rows = rest, _text_rows(Path(rest).expanduser())
+        source, rows = rest, _text_rows(given.path(rest))
     elif kind == "jsonl" and ":" in rest:
         file, _, name = rest.rpartition(":")
-        source, rows = f"{file} field {name}", _jsonl_rows(Path(file).expanduser(), name.split(","))
+        source, rows = f"{file} field {name}", _jsonl_rows(given.path(file), name.split(","))
     elif kind in ("snli", "xsum", "snli-dev", "xsum-validation"):
         from . import hubdata
 
@@ -97,8 +100,13 @@ def corpus(spec: str, n: int | None = None, seed: int = 0) -> Corpus:
     if not sentences:
         raise InputError(f"{spec} holds no sentences; give one per line or row")
     if n is not None and not in_order:
-        sentences = sorted(sentences, key=lambda s: _hash(f"{seed}\x1f{s.id}"))[:n]
+        sentences = drawn(sentences, seed)[:n]
     return Corpus(spec, tuple(sentences), source, counts)
+
+
+def drawn(sentences: Iterable[Sentence], seed: int) -> list[Sentence]:
+    """Sentences in the order in which n of them are chosen."""
+    return sorted(sentences, key=lambda s: _hash(f"{seed}\x1f{s.id}"))
 
 
 def names() -> list[str]:
@@ -190,6 +198,11 @@ def _jsonl_rows(path: Path, names: list[str]):
                 raise InputError(
                     f"line {number} of {path} has no text in field {name!r} (it has {held}); "
                     "write jsonl:FILE:FIELD with a field of every line"
+                )
+            if half := given.half_character(record[name] or ""):
+                raise InputError(
+                    f"line {number} of {path} holds half a character ({half!a}) in field {name!r}; "
+                    "mend it"
                 )
             yield f"line {number}", record[name] or "", None
 

@@ -44,13 +44,14 @@ def pick_device(name: str | torch.device = "auto") -> torch.device:
     return device
 
 
-def pick_dtype(name: str | torch.dtype = "float32") -> torch.dtype:
-    """Turn a dtype name into the torch dtype the model's weights are held in."""
-    if isinstance(name, torch.dtype) and name in DTYPES.values():
-        return name
-    if name in DTYPES:
-        return DTYPES[name]
-    raise InputError(f"unknown dtype {name!r}; choose one of {', '.join(DTYPES)}")
+def pick_dtype(name: str | torch.dtype = "float32", device="cpu") -> torch.dtype:
+    """Turn a dtype name into the torch dtype the model's weights are held in on a device."""
+    if not (isinstance(name, torch.dtype) and name in DTYPES.values()) and name not in DTYPES:
+        raise InputError(f"unknown dtype {name!r}; choose one of {', '.join(DTYPES)}")
+    dtype = DTYPES.get(name, name)
+    if dtype == torch.float64 and torch.device(device).type == "mps":
+        raise InputError("dtype float64 does not exist on device 'mps'; use float32, or 'cpu'")
+    return dtype
 
 
 def free_memory(device: str | torch.device) -> int:

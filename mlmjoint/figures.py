@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from . import given
 from .errors import InputError
 
 # Okabe and Ito's palette: told apart under every common colour blindness, and paired with a line
@@ -90,7 +92,9 @@ def house_style():
 
 def check_path(path: str | Path) -> Path:
     """A path a figure can be written to, checked before any long work is done for it."""
-    path = Path(path)
+    if importlib.util.find_spec("matplotlib") is None:
+        raise InputError('figures need matplotlib; pip install "mlmjoint[figures]"')
+    path = given.path(path)
     if path.suffix.lstrip(".").lower() not in FORMATS:
         raise InputError(f"cannot draw {str(path)!r}; end its name in .{', .'.join(FORMATS)}")
     if not path.parent.is_dir():
@@ -103,9 +107,9 @@ def save(figure, path: str | Path, about: str | None = None) -> Path:
 
     about: what it was made from, written into the file where a reader of it does not see it.
     """
+    path = check_path(path)
     import matplotlib
 
-    path = check_path(path)
     metadata = {
         "svg": {"Date": None, "Description": about},
         "pdf": {"CreationDate": None, "Subject": about},

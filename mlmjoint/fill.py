@@ -16,4 +16,4 @@ def fill(mlm: MLM, text: str) -> torch.Tensor:
         raise InputError(f"the text holds {int(masked.sum())} [MASK]; write exactly one")
     with torch.inference_mode():
         logits = mlm.model(input_ids=ids).logits  # (1, T, V)
-    return logits[masked][0].double().log_softmax(0).cpu()
+    return logits[masked][0].cpu().double().log_softmax(0)

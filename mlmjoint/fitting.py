@@ -28,21 +28,7 @@ from .errors import InputError
 from .masking import Masker, Sentences, Stream, masked_loss
 from .perplexity import unary_perplexity
 from .quiet import quiet
-
-DEFAULTS = {
-    "steps": 2000,
-    "batch_size": 64,
-    "learning_rate": 5e-4,
-    "warmup_steps": 200,
-    "decay_fraction": 0.4,
-    "mask_rate": 0.15,
-    "final_mask_rate": None,
-    "dropout": 0.1,
-    "final_dropout": None,
-    "weight_decay": 0.01,
-}
-# Settings that act from the decay on: they may change when a run is resumed before it or prolonged.
-SCHEDULE = ("steps", "decay_fraction", "final_mask_rate", "final_dropout")
+from .settings import SCHEDULE, check_device, check_settings, make_folder
 
 
 class MaskedTrainer(Trainer):
@@ -150,25 +136,17 @@ def fit(
     """Train `model` in place and leave it at the checkpoint with the best U-PPL on `held_out`.
 
     Checkpoints go to out/checkpoints; if some are there, training goes on from the newest whole one
-    and ends with the weights it would have had undisturbed. given: settings, see DEFAULTS. The
+    and ends with the weights it would have had undisturbed. given: see `settings.DEFAULTS`. The
     learning rate is constant between warm-up and decay, so `steps` may be changed when resuming
-    before the decay; a run that has ended can be prolonged the same way. batch_size counts the
-    sentences of all processes. Returns what the model card says about training.
+    before the decay; a run that has ended can be prolonged the same way. A warm-up that the decay
+    leaves no room for is cut short, and stays so. batch_size counts the sentences of all processes.
+    Returns what the model card says about training.
     """
     check_packages()
-    unknown = sorted(set(given) - set(DEFAULTS))
-    if unknown:
-        raise InputError(f"unknown setting '{unknown[0]}'; choose from {', '.join(DEFAULTS)}")
-    s = {**DEFAULTS, **{k: v for k, v in given.items() if v is not None}}
-    for key in ("steps", "batch_size", "learning_rate"):
-        if not s[key] > 0:
-            raise InputError(f"{key} is {s[key]}; give a number above 0")
-    if not 0 < s["mask_rate"] < 1:
-        raise InputError(f"mask rate {s['mask_rate']} is not a share; choose one like 0.15")
+    s = check_settings(given, seed, device, save_every)
     if not sentences:
         raise InputError("no sentences to train on; check --data, --exclude and --valid-fraction")
-    out = Path(out)
-    out.mkdir(parents=True, exist_ok=True)
+    out = make_folder(out)
     steps, size = s["steps"], min(s["batch_size"], len(sentences))
     decay = round(s["decay_fraction"] * steps)
     last = s["dropout"] if s["final_dropout"] is None else s["final_dropout"]
@@ -181,7 +159,8 @@ def fit(
     checkpoint = latest_checkpoint(out / "checkpoints")
     with arguments.main_process_first(local=False):
         plan = {**s, "batch_size": size, "seed": seed}
-        schedules = _check_plan(out, checkpoint, plan, data.ids)
+        schedules, warmup = _check_plan(out, checkpoint, plan, decay, data.ids)
+    arguments.warmup_steps = warmup
     clock = json.loads((checkpoint / "clock.json").read_text()) if checkpoint else {}
     journal = Journal(
         out / "progress.jsonl", (clock.get("seconds", 0), clock.get("cpu_seconds", 0))
@@ -222,6 +201,7 @@ def fit(
     return {
         **s,
         "batch_size": size,
+        "warmup_steps": warmup,
         "decay_steps": decay,
         "schedules": schedules,
         "kept_step": int(best.rsplit("-", 1)[1]) if best else steps,
@@ -251,7 +231,7 @@ def leads() -> bool:
 
 
 def _arguments(s, out, size, decay, seed, device, save_every, evaluates):
-    use_cpu = device == "cpu" or not torch.cuda.is_available()
+    use_cpu = not check_device(device)
     save_every = save_every or max(1, s["steps"] // 10)
     arguments = TrainingArguments(
         output_dir=str(out / "checkpoints"),
@@ -295,16 +275,18 @@ def _set_dropout(model, p):
             module.p = p
 
 
-def _check_plan(out, checkpoint, settings, ids):
+def _check_plan(out, checkpoint, settings, decay, ids):
     """Refuse to go on with checkpoints of another run; what acts from the decay on may change.
 
-    Returns the schedules that the run has followed, each with the step it began at.
+    Returns the schedules that the run has followed, each with the step it began at, and the steps
+    of its warm-up: as many as asked for, unless the decay comes sooner, or came when it began.
     """
     text = hashlib.sha256(json.dumps(ids).encode()).hexdigest()
     plan = {**{k: v for k, v in settings.items() if k not in SCHEDULE}, "text": text}
     now = {"from_step": int(checkpoint.name.rsplit("-", 1)[1]) if checkpoint else 0}
     now |= {key: settings[key] for key in SCHEDULE}
     path, schedules = out / "plan.json", []
+    warmup = min(settings["warmup_steps"], settings["steps"] - decay)
     if checkpoint and path.exists():
         before = json.loads(path.read_text())
         for key in plan:
@@ -314,11 +296,13 @@ def _check_plan(out, checkpoint, settings, ids):
                     "or delete them"
                 )
         schedules = [p for p in before.get("schedules", []) if p["from_step"] < now["from_step"]]
+        warmup = min(warmup, before.get("warmed_up", warmup))
     if not schedules or any(schedules[-1][key] != now[key] for key in SCHEDULE):
         schedules.append(now)
     if leads():
-        path.write_text(json.dumps({**plan, "schedules": schedules}) + "\n")
-    return schedules
+        told = {**plan, "warmed_up": warmup, "schedules": schedules}
+        path.write_text(json.dumps(told) + "\n")
+    return schedules, warmup
 
 
 def latest_checkpoint(folder):

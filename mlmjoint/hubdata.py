@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+from . import given
 from .checkpoints import first_line
 from .errors import InputError
 
@@ -71,7 +72,7 @@ def _open(name: str, split: str, folder: str | None):
     variable = f"MLMJOINT_{name.upper()}"
     folder = folder or os.environ.get(variable)
     if folder:
-        path = Path(folder).expanduser()
+        path = given.path(folder)
         if not path.is_dir():
             raise InputError(f"no folder {folder!r} for {name}; give a datasets folder")
         table, source = _read_folder(datasets, path, split), str(folder)

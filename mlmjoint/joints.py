@@ -12,15 +12,13 @@ from functools import cached_property
 
 import torch
 
-from . import arnold_gokhale, streams
+from . import arnold_gokhale, given, streams
 from .cells import Cells, row_blocks
 from .constructions import CONSTRUCTIONS, ag_cells
 from .errors import InputError
+from .names import METHODS
 from .tables import Tables, tables_from_arrays
 
-METHODS = (
-    "mlm", "mrf", "mrf-l", "hcb", "ag", "chain-ab", "chain-ba", "chain-mean", "chain-geo", "gibbs",
-)  # fmt: skip
 OPTIONS = {"hcb": {"pivot", "direction"}, "ag": {"tol", "solver", "iterations"}}
 
 
@@ -43,7 +41,7 @@ class Joint:
 
     def log_prob(self, i, j):
         """log μ(a=i, b=j) for two indices (a float) or two index tensors (a tensor)."""
-        rows, cols = torch.as_tensor(i), torch.as_tensor(j)
+        rows, cols = _as_indices("i", i), _as_indices("j", j)
         for index, size, name in zip((rows, cols), self.tables.shape, "ij", strict=True):
             if index.is_floating_point() or index.dtype == torch.bool:
                 raise InputError(f"{name} = {index.tolist()} must be whole numbers")
@@ -66,20 +64,19 @@ class Joint:
 
     def log_conditional_a(self, j: int) -> torch.Tensor:
         """log μ(a=i | b=j) for every i, (Va,); -inf throughout where μ(b=j) is zero."""
-        self._check_index("j", j, 1)
+        j = given.index("j =", j, self.tables.shape[1])
         a, b = self.tables.log_a[:, [j]].double(), self.tables.log_b[:, [j]].double()
         column = self.cells.log_block(a, b, cols=[j])[:, 0]
         return _normalise(column)
 
     def log_conditional_b(self, i: int) -> torch.Tensor:
         """log μ(b=j | a=i) for every j, (Vb,); -inf throughout where μ(a=i) is zero."""
-        self._check_index("i", i, 0)
+        i = given.index("i =", i, self.tables.shape[0])
         row = self._rows([i])[0]
         return _normalise(row)
 
     def top(self, n: int = 10) -> list[tuple[str | int, str | int, float]]:
         """The ``n`` most probable pairs: (token at A, token at B, probability), best first."""
-        check_count("top", n)
         return [
             (self.tables.token(0, i), self.tables.token(1, j), math.exp(value))
             for i, j, value in self.top_cells(n)
@@ -87,6 +84,7 @@ class Joint:
 
     def top_cells(self, n: int) -> list[tuple[int, int, float]]:
         """The ``n`` most probable cells: (row, column, log μ), best first."""
+        n = check_count("top", n)
         best: list[tuple[float, int, int]] = []
         width = self.tables.shape[1]
         for block in row_blocks(self.tables.shape):
@@ -99,7 +97,7 @@ class Joint:
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> torch.Tensor:
         """``n`` draws of (row, column), (n, 2): i from μ(a), then j from μ(b | a=i)."""
-        check_count("sample", n)
+        n = check_count("sample", n)
         rows = _draw(self._margins[0].cpu(), n, generator)
         out = torch.stack([rows, torch.zeros_like(rows)], 1)
         for i in rows.unique().tolist():
@@ -111,10 +109,6 @@ class Joint:
         """log μ of a block of rows, float64."""
         tables = self.tables
         return self.cells.log_block(tables.log_a[rows].double(), tables.log_b[rows].double(), rows)
-
-    def _check_index(self, name: str, index: int, axis: int) -> None:
-        if int(index) != index or not 0 <= index < self.tables.shape[axis]:
-            raise InputError(f"{name} = {index} lies outside 0..{self.tables.shape[axis] - 1}")
 
 
 class ArnoldGokhale(Joint):
@@ -184,9 +178,18 @@ def check_options(method: str, options: dict) -> None:
         raise InputError(f"{method} has no option {unknown[0]!r}; {takes}")
 
 
-def check_count(name: str, n: int) -> None:
-    if not isinstance(n, int) or n < 1:
+def check_count(name: str, n: int) -> int:
+    count = given.whole(n)
+    if count is None or count < 1:
         raise InputError(f"{name}({n}): ask for a whole number, at least one")
+    return count
+
+
+def _as_indices(name: str, value) -> torch.Tensor:
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{name} = {value!r} must be whole numbers") from None
 
 
 def _normalise(logs: torch.Tensor) -> torch.Tensor:

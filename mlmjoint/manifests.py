@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from . import corpora
+from . import corpora, given
 from .errors import InputError
 from .joints import METHODS
 from .measure import Job, Measures, text_vocabulary
@@ -95,8 +95,11 @@ def bring_on(
         if part == "data":
             if len(corpus) < old["sentences"]:
                 _refuse(folder, "sentences", old["sentences"], len(corpus))
-            new = {**new, "fingerprint": _prefix_fingerprint(corpus, old["sentences"])}
+            prefix = _fingerprint(corpus.sentences[: old["sentences"]])
+            new = {**new, "fingerprint": prefix}
         if old["fingerprint"] != new["fingerprint"]:
+            if part == "data":
+                _refuse_order(folder, corpus, manifest["seed"], old)
             _refuse(folder, part, *(f"{m['name']} ({m['fingerprint'][:8]})" for m in (old, new)))
     _check_records(folder / RECORDS, jobs, done)
     data = manifest["data"] | ({} if source else {"source": before["data"]["source"]})
@@ -141,12 +144,26 @@ def _refuse(folder: Path, what: str, old, new) -> None:
     )
 
 
-def _prefix_fingerprint(corpus, n: int) -> str:
-    return corpora.Corpus(corpus.spec, corpus.sentences[:n], corpus.source, {}).fingerprint
+def _refuse_order(folder: Path, corpus, seed: int, old: dict) -> None:
+    """Say so where only the order differs: by a hash with --n, the file's own without."""
+    orders = {
+        f"give --n {len(corpus)}": corpora.drawn(corpus, seed),
+        "leave out --n": corpora.corpus(corpus.spec, None, seed),
+    }
+    for remedy, sentences in orders.items():
+        if _fingerprint(sentences[: old["sentences"]]) == old["fingerprint"]:
+            raise InputError(
+                f"{folder} holds {old['sentences']} sentences of {old['name']} in another order; "
+                f"{remedy} to go on with it, or choose another --out"
+            )
+
+
+def _fingerprint(sentences: Sequence[corpora.Sentence]) -> str:
+    return corpora.Corpus("", tuple(sentences), "", {}).fingerprint
 
 
 def _model_name(name: str) -> str:
-    return Path(name).name if Path(name).expanduser().is_dir() else name
+    return Path(name).name if given.path(name).is_dir() else name
 
 
 def _without_path(spec: str) -> str:

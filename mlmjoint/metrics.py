@@ -26,9 +26,9 @@ from .cells import row_blocks
 from .constructions import CONSTRUCTIONS, ag_cells
 from .errors import InputError
 from .joints import ArnoldGokhale, Joint, check_method, check_options
+from .names import PAPER
 from .tables import NORMALISATION_TOLERANCE, Tables
 
-PAPER = ("mlm", "mrf", "mrf-l", "hcb", "ag")
 INFINITE = 1e24  # the square of a log ratio with a zero on one side only, as the passes see it
 
 

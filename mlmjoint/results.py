@@ -1,8 +1,8 @@
 """Every path under results/, and the cells that make up a profile.
 
     results/PROFILE/CELL/records.jsonl, manifest.json     a study
-    results/PROFILE/tables/NAME.md|csv|tex                 tables made from studies
-    results/PROFILE/figures/NAME.svg|pdf                   figures drawn from studies
+    results/PROFILE/tables/CELL.csv                       tables made from a study
+    results/PROFILE/figures/NAME.svg|pdf                  figures drawn from studies
 
 "quick" is small enough to be made again with the book; "full" took hours, is committed, and comes
 with the wheel; "paper" is what `make paper` fills. Profiles whose name begins with "scratch" are
@@ -16,6 +16,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import given
 from .errors import InputError
 from .records import MANIFEST, Study, load
 
@@ -87,7 +88,7 @@ RUNNABLE = ("quick", "paper")  # profiles whose texts are shipped or on the hub
 def root() -> Path:
     """The results folder: $MLMJOINT_RESULTS, or the repository's, or ``results`` where we are."""
     if os.environ.get("MLMJOINT_RESULTS"):
-        return Path(os.environ["MLMJOINT_RESULTS"]).expanduser()
+        return given.path(os.environ["MLMJOINT_RESULTS"])
     repository = Path(__file__).resolve().parents[1]
     return (repository if (repository / "pyproject.toml").is_file() else Path.cwd()) / "results"
 
@@ -99,10 +100,6 @@ def profile_folder(profile: str) -> Path:
 def cell_folder(profile: str, cell: str) -> Path:
     """The folder of one study."""
     return profile_folder(profile) / _checked("cell", cell)
-
-
-def table_path(profile: str, name: str, suffix: str = "md") -> Path:
-    return profile_folder(profile) / "tables" / f"{_checked('table', name)}.{suffix}"
 
 
 def figure_path(profile: str, name: str, suffix: str = "svg") -> Path:

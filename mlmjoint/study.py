@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from pathlib import Path
 
-from . import corpora, manifests, results
+from . import corpora, given, manifests, results
 from .ask import check_methods
 from .engines import ENGINES, engine_named
 from .errors import InputError
@@ -140,7 +140,7 @@ def plan(mlm: MLM, corpus, pairs: str, seed: int, as_published: bool) -> tuple[l
 def _make_folder(out) -> Path:
     if not str(out).strip():
         raise InputError(f"--out {str(out)!r} names no folder; choose one, or . for this one")
-    folder = Path(out).expanduser()
+    folder = given.path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -163,9 +163,7 @@ def add_arguments(parser) -> None:
     what = parser.add_argument_group("what to measure")
     what.add_argument("--model", metavar="NAME", help="a name, folder or hub id")
     what.add_argument("--data", metavar="NAME", help=", ".join(corpora.names()))
-    what.add_argument(
-        "--pairs", default="random", metavar="SCHEME", help="random or contiguous (default: random)"
-    )
+    what.add_argument("--pairs", metavar="SCHEME", help="random or contiguous (default: random)")
     what.add_argument("--n", type=int, metavar="N", help="sentences (default: all; 1000 for snli)")
     what.add_argument("--seed", type=int, default=0, metavar="S", help="of the draws (default: 0)")
     what.add_argument(
@@ -216,6 +214,12 @@ def run(args) -> None:
                 f"--profile {args.profile!r} names no studies that can be run without their texts; "
                 f"choose {' or '.join(results.RUNNABLE)}, or give --model, --data and --out"
             )
+        for option in ("model", "data", "pairs", "n", "out", "data_name", "source"):
+            if getattr(args, option) is not None:
+                raise InputError(
+                    f"--{option.replace('_', '-')} and --profile {args.profile} exclude each "
+                    "other, for the profile says it for each of its cells; leave one out"
+                )
         for cell in results.cells_of(args.profile):
             folder = results.cell_folder(args.profile, cell.name)
             _say(study(cell.model, cell.data, folder, cell.pairs, cell.n, args.seed, **shared))
@@ -224,7 +228,8 @@ def run(args) -> None:
         if getattr(args, option) is None:
             raise InputError(f"--{option} is missing; see `mlmjoint study --help`")
     names = {"data_name": args.data_name, "source": args.source}
-    _say(study(args.model, args.data, args.out, args.pairs, args.n, args.seed, **names, **shared))
+    pairs = args.pairs or "random"
+    _say(study(args.model, args.data, args.out, pairs, args.n, args.seed, **names, **shared))
 
 
 def _say(done: Study) -> None:

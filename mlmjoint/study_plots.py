@@ -207,6 +207,8 @@ def draw_jsd(panels: Mapping[str, np.ndarray], methods: Sequence[str]):
     ``panels`` maps a title to a symmetric (m, m) matrix in the order of ``methods``; the order
     shown is that of a hierarchical clustering of the first.
     """
+    import seaborn
+    from matplotlib import rcParams
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
@@ -218,28 +220,30 @@ def draw_jsd(panels: Mapping[str, np.ndarray], methods: Sequence[str]):
     norm = PowerNorm(0.5, vmin=0, vmax=highest)
     with house_style():
         figure = Figure(figsize=(1.4 + 3.9 * len(panels), 4.6), layout="constrained")
-        axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+        # Not sharey: each heatmap turns its axis over, and two turns of one axis cancel.
+        axes = figure.subplots(1, len(panels), squeeze=False)[0]
         for axis, (name, matrix) in zip(axes, panels.items(), strict=True):
             shown = matrix[np.ix_(order, order)]
-            image = axis.imshow(shown, norm=norm, aspect="equal")
-            for row, column in np.ndindex(shown.shape):
-                if row != column:
-                    dark = norm(shown[row, column]) < 0.55
-                    axis.text(
-                        column,
-                        row,
-                        millis(shown[row, column]),
-                        ha="center",
-                        va="center",
-                        fontsize=6.5,
-                        color="white" if dark else "black",
-                    )
-            axis.set_xticks(range(len(names)), names, rotation=90)
-            axis.set_yticks(range(len(names)), names)
-            axis.set_title(name, fontsize=9)
+            numbers = np.array([[millis(value) for value in row] for row in shown])
+            np.fill_diagonal(numbers, "")
+            seaborn.heatmap(
+                shown,
+                ax=axis,
+                norm=norm,
+                cmap=rcParams["image.cmap"],
+                annot=numbers,
+                fmt="",
+                annot_kws={"fontsize": 6.5},
+                square=True,
+                cbar=False,
+                xticklabels=names,
+                yticklabels=names if axis is axes[0] else False,
+            )
             axis.tick_params(length=0)
-            axis.spines[:].set_visible(False)
-        bar = figure.colorbar(image, ax=list(axes), fraction=0.03, pad=0.02)
+            axis.tick_params(axis="x", rotation=90)
+            axis.tick_params(axis="y", rotation=0)
+            axis.set_title(name, fontsize=9)
+        bar = figure.colorbar(axes[0].collections[0], ax=list(axes), fraction=0.03, pad=0.02)
         bar.set_label("mean JSD, nats (numbers: thousandths)")
         bar.outline.set_visible(False)
     return figure

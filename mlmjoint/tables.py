@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from . import given
 from .errors import InputError
 
 # The largest deviation of a column or row sum from one that still counts as rounding.
@@ -75,10 +76,7 @@ def tables_from_arrays(
     rows, cols = log_a.shape
     _check_normalised("log_a", log_a, dim=0)
     _check_normalised("log_b", log_b, dim=1)
-    if gold is not None and len(gold) != 2:
-        raise InputError(f"gold {tuple(gold)} must be a row and a column")
-    if gold is not None and not (0 <= gold[0] < rows and 0 <= gold[1] < cols):
-        raise InputError(f"gold {tuple(gold)} lies outside tables of shape {rows} x {cols}")
+    gold = None if gold is None else _as_cell(gold, rows, cols)
     vectors = {
         "log_p_a": (log_p_a, rows, True),
         "log_p_b": (log_p_b, cols, True),
@@ -89,7 +87,19 @@ def tables_from_arrays(
         name: None if value is None else _as_vector(name, value, length, normalised).to(log_a)
         for name, (value, length, normalised) in vectors.items()
     }
-    return Tables(log_a, log_b, gold=None if gold is None else tuple(gold), **checked)
+    return Tables(log_a, log_b, gold=gold, **checked)
+
+
+def _as_cell(value, rows: int, cols: int) -> tuple[int, int]:
+    try:
+        cell = tuple(map(given.whole, value))
+    except TypeError:
+        cell = ()
+    if len(cell) != 2 or None in cell:
+        raise InputError(f"gold {value!r} must be a row and a column, two whole numbers")
+    if not (0 <= cell[0] < rows and 0 <= cell[1] < cols):
+        raise InputError(f"gold {cell} lies outside tables of shape {rows} x {cols}")
+    return cell
 
 
 def _as_tensor(name: str, value) -> torch.Tensor:

@@ -31,7 +31,6 @@ class Entry:
     value: float
     low: float = math.nan
     high: float = math.nan
-    n: int | None = None
     kind: str = "number"
     mark: str = ""
 

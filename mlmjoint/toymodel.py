@@ -15,12 +15,14 @@ import numpy as np
 import torch
 from transformers import BertConfig, BertForMaskedLM, TrainerCallback
 
-from . import cards
+from . import cards, given
+from .checkpoints import _dtype_argument
 from .errors import InputError
 from .fitting import fit, leads
 from .perplexity import logits_at
 from .quiet import quiet
 from .recipes import RECIPES
+from .settings import check_settings, make_folder
 from .toygrammar import RULES_TEXT
 from .toyworld import VOCAB, ToyWorld, tokenizer
 
@@ -85,6 +87,12 @@ def write_model(model, words, folder: Path) -> None:
     save_model(copy, words, folder)
 
 
+def read_model(folder: Path) -> BertForMaskedLM:
+    """A model as it was written, in float32."""
+    with quiet():
+        return BertForMaskedLM.from_pretrained(folder, **_dtype_argument(torch.float32)).eval()
+
+
 def train_toy(
     out,
     seed=0,
@@ -104,20 +112,23 @@ def train_toy(
     """
     from .train import command_line
 
-    out = Path(out)
+    out = given.path(out)
+    whole = {**RECIPE.settings, **{k: v for k, v in settings.items() if v is not None}}
+    check_settings(whole, seed, device, save_every)
+    if out.name in ("", ".."):
+        raise InputError(f"the snapshots of toy go beside --out '{out}'; give a folder with a name")
     shape = (sentences, held_out, layers, hidden_size)
     command = None  # the command line has no options for another text or shape
     if shape == (SENTENCES, HELD_OUT, LAYERS, RECIPE.hidden_size):
         command = command_line(RECIPE, "toy", seed, settings, save_every=save_every)
     if sentences < 1:
         raise InputError(f"{sentences} sentences cannot be trained on; ask for at least 1")
+    make_folder(out)
     world = ToyWorld()
     texts = world.sample_text(sentences, seed)
     others = world.sample_text(held_out, HELD_OUT_SEED + seed)
     model, words = initialise(texts[:20_000], seed, layers, hidden_size)
-    given = {key: value for key, value in settings.items() if value is not None}
-    settings = {**RECIPE.settings, **given}
-    keeper = Snapshots(out, [step for step in snapshots if step < settings["steps"]], words)
+    keeper = Snapshots(out, [step for step in snapshots if step < whole["steps"]], words)
     told = fit(
         model,
         words,
@@ -128,7 +139,7 @@ def train_toy(
         device=device,
         save_every=save_every,
         callbacks=[keeper],
-        **settings,
+        **whole,
     )
     if not leads():
         return None
@@ -161,8 +172,7 @@ def train_toy(
     }
     folders = {step: keeper.folder(step) for step in sorted(keeper.steps)} | {None: out}
     for step, folder in folders.items():
-        with quiet():
-            kept = BertForMaskedLM.from_pretrained(folder, dtype=torch.float32).eval()
+        kept = read_model(folder)
         row, gap = truth.measure(kept)
         described = cards.describe_model(folder, kept)
         card = {

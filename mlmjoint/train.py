@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import inspect
-import json
 import shlex
-from pathlib import Path
 
 import numpy as np
 import torch
 
-from . import cards, recipes, traintext
+from . import cards, recipes, traintext, wheels
 from .errors import InputError
-from .fitting import DEFAULTS, check_packages, fit, leads
+from .fitting import check_packages, fit, leads
 from .perplexity import unary_perplexity
-from .quiet import quiet
+from .settings import DEFAULTS, check_settings, check_whole, is_number, make_folder
+
+# The options that the recipe toy heeds: it makes its own text, split and card.
+TOY = ("out", "recipe", "seed", "device", "save_every", "settings")
 
 
 def train(
@@ -43,26 +44,31 @@ def train(
 
     data, exclude, evaluate: specs that `traintext.read_sentences` understands. Near copies of
     `exclude` are dropped from the training text; `evaluate` is only scored at the end. repeats: how
-    often each data spec is read in one epoch. settings: see `fitting.DEFAULTS`. Running it again
+    often each data spec is read in one epoch. settings: see `settings.DEFAULTS`. Running it again
     after a kill goes on from the newest checkpoint. Returns the card; of several processes only the
     first writes and scores the model, and the others return None.
     """
+    asked = dict(locals())  # before any name is added
     check_packages()
-    if recipe == "toy":
+    recipe = recipes.recipe_named(recipe)
+    if recipe.name == "toy":
         from .toymodel import train_toy
 
-        if data:
-            raise InputError(f"the recipe toy makes its own text; leave out --data {data[0]}")
+        _check_toy(asked)
         return train_toy(out, seed=seed, device=device, save_every=save_every, **settings)
-    if not data:
-        raise InputError(f"the recipe {recipe} has no text to train on; give it with --data")
-    recipe, out = recipes.recipe_named(recipe), Path(out)
-    if not 0 <= valid_fraction < 1:
-        raise InputError(f"valid fraction {valid_fraction} is not a share; choose 0 to 0.5")
+    _check(**asked)
+    whole = {**recipe.settings, **{k: v for k, v in settings.items() if v is not None}}
+    check_settings(whole, seed, device, save_every)
+    tried = cards.read_trials(trials) if trials else None
+    texts = [traintext.read_sentences(spec) for spec in data]
+    scored = [(_label(spec), traintext.read_sentences(spec)) for spec in evaluate]
     barred = [s for spec in exclude for s in traintext.read_sentences(spec)]
+    excluded = [_source(spec) for spec in exclude]
+    folder = recipes.initialiser_folder(recipe, initialiser)
+    out = make_folder(out)
     rows, text, training, aside, seen = [], [], [], [], set()
-    for number, spec in enumerate(data):
-        found = [s for s in traintext.read_sentences(spec) if s not in seen]
+    for number, (spec, sentences) in enumerate(zip(data, texts, strict=True)):
+        found = [s for s in sentences if s not in seen]
         seen.update(found)
         kept, dropped = traintext.drop_near_duplicates(found, barred) if barred else (found, [])
         part, held = traintext.hold_out(kept, valid_fraction, seed)
@@ -79,7 +85,7 @@ def train(
     monitored = [
         held[i] for held in aside for i in rng.permutation(len(held))[: -(-monitor // len(aside))]
     ]
-    model, tokenizer = recipes.initialise(recipe, text, seed, initialiser)
+    model, tokenizer = recipes.initialise(recipe, text, seed, folder)
     told = fit(
         model,
         tokenizer,
@@ -89,12 +95,11 @@ def train(
         seed=seed,
         device=device,
         save_every=save_every,
-        **{**recipe.settings, **{k: v for k, v in settings.items() if v is not None}},
+        **whole,
     )
     if not leads():
         return None
     save_model(model, tokenizer, out)
-    scored = [(_source(spec)["source"], traintext.read_sentences(spec)) for spec in evaluate]
     scored[:0] = [
         (f"{row['source']}, set aside", held) for row, held in zip(rows, aside, strict=True) if held
     ]
@@ -118,7 +123,7 @@ def train(
         "data": describes or ", ".join(row["source"] for row in rows),
         "licence": licence or "that of the data and the initialiser",
         "sources": rows,
-        "excluded": [_source(spec) for spec in exclude],
+        "excluded": excluded,
         "split": {
             "train": len(text),
             "validation": sum(map(len, aside)),
@@ -128,11 +133,39 @@ def train(
         "evaluation": [_score(model, tokenizer, *pair, score_limit, seed) for pair in scored],
         "hardware": cards.hardware(told["device"]),
         "versions": cards.software(),
-        "trials": json.loads(Path(trials).read_text()) if trials else None,
+        "trials": tried,
     }
     card["revision"] = f"sha256:{card['model']['sha256']}"  # what pins the weights
     cards.write_card(out, card)
     return card
+
+
+def _check_toy(asked):
+    """An InputError for an option that the recipe toy would pass over."""
+    usual = inspect.signature(train).parameters
+    for key, value in asked.items():
+        if key not in TOY and value not in (None, (), [], usual[key].default):
+            first = value[0] if isinstance(value, list | tuple) else value
+            raise InputError(
+                "the recipe toy makes its own text, split and card; "
+                f"leave out --{key.replace('_', '-')} {first}"
+            )
+
+
+def _check(recipe, data, repeats, sources, licences, valid_fraction, monitor, score_limit, **_):
+    """An InputError for an option that could only fail later, after hours of training."""
+    if not data:
+        raise InputError(f"the recipe {recipe} has no text to train on; give it with --data")
+    for name, values in (("repeats", repeats), ("sources", sources), ("licences", licences)):
+        if len(values) > len(data):
+            raise InputError(f"{len(values)} --{name} for {len(data)} --data; give one for each")
+    for value in repeats:
+        check_whole("repeats", value, 1)
+    if not (is_number(valid_fraction) and 0 <= valid_fraction < 1):
+        raise InputError(f"valid fraction {valid_fraction} is not a share; choose 0 to 0.5")
+    check_whole("monitor", monitor, 0)
+    if score_limit is not None:
+        check_whole("score_limit", score_limit, 1)
 
 
 def command_line(recipe, name, seed, settings, **options):
@@ -143,8 +176,8 @@ def command_line(recipe, name, seed, settings, **options):
     usual = {key: p.default for key, p in inspect.signature(train).parameters.items()}
     usual |= {**DEFAULTS, **recipe.settings}
     told = {"recipe": recipe.name, "data": options.pop("data", ()), "out": name}
-    given = {**options, **settings}
-    told |= {key: value for key, value in given.items() if value not in (None, usual.get(key))}
+    asked = {**options, **settings}
+    told |= {key: value for key, value in asked.items() if value not in (None, usual.get(key))}
     told |= {"seed": seed, "steps": settings.get("steps") or usual["steps"]}
     words = ["mlmjoint", "train"]
     for key, value in told.items():
@@ -160,10 +193,15 @@ def _bare(spec):
     return f"jsonl:{path.name}:{','.join(fields)}" if fields else path.name
 
 
-def _source(spec, source=None):
+def _label(spec):
     path, fields = traintext.split_spec(spec)
-    label = path.name + (f" ({', '.join(fields)})" if fields else "")
-    return {"source": source or label, "file": path.name, "sha256": traintext.sha256(path)}
+    return path.name + (f" ({', '.join(fields)})" if fields else "")
+
+
+def _source(spec, source=None):
+    path, _ = traintext.split_spec(spec)
+    told = {"source": source or _label(spec), "file": path.name}
+    return {**told, "sha256": traintext.sha256(path)}
 
 
 def _score(model, tokenizer, source, sentences, limit, seed):
@@ -183,14 +221,8 @@ def _score(model, tokenizer, source, sentences, limit, seed):
 
 def save_model(model, tokenizer, out):
     """Write float16 weights and the tokenizer; `model` keeps the rounded weights, in float32."""
-    with quiet():
-        model.half().save_pretrained(out)
-        tokenizer.save_pretrained(out)
+    wheels.save_folder(model.half(), tokenizer, out)
     model.float()
-    # The name that every version of transformers knows the class by.
-    path = Path(out) / "tokenizer_config.json"
-    told = {**json.loads(path.read_text()), "tokenizer_class": "PreTrainedTokenizerFast"}
-    path.write_text(json.dumps(told, indent=2) + "\n")
 
 
 def add_arguments(parser):

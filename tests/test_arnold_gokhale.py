@@ -60,8 +60,9 @@ def test_float64_tables_are_solved_to_1e_9_and_certified(shape, scale):
     assert q.objective == pytest.approx(dense_objective, rel=1e-9, abs=1e-12)
 
 
-def test_a_larger_table_is_certified():
-    tables = random_tables(600, 600, seed=7)
+@pytest.mark.parametrize("size", [600, 2000])
+def test_a_larger_table_is_certified(size):
+    tables = random_tables(size, size, seed=7)
     q = joint(tables, "ag", tol=1e-9)
     assert residual(q) <= 2e-9
     assert 0 <= q.objective - q.lower_bound <= 1e-6 * q.objective
@@ -146,13 +147,41 @@ def test_forty_published_steps_are_the_default_and_do_not_converge():
     assert q.objective >= q.lower_bound
 
 
-@pytest.mark.parametrize("method", ["auto", "newton"])
-def test_both_solvers_find_the_same_joint(method):
+def test_both_solvers_find_the_same_joint():
     tables = random_tables(30, 25, scale=2, seed=15)
-    q = joint(tables, "ag", solver=method, tol=1e-10)
-    assert residual(q) <= 1e-9
-    other = joint(tables, "ag", solver="auto", tol=1e-10)
-    assert float((q.log_table() - other.log_table()).abs().max()) < 1e-7
+    found = [joint(tables, "ag", solver=name, tol=1e-10) for name in ("auto", "newton")]
+    assert max(map(residual, found)) <= 1e-9
+    assert float((found[0].log_table() - found[1].log_table()).abs().max()) < 1e-7
+
+
+@pytest.mark.parametrize("direct", [0, 2048])
+def test_newton_does_not_start_where_the_acceleration_stalled(direct, monkeypatch):
+    """Strengths e^90 apart leave Newton nothing to work with: thousands of passes, or failure."""
+    monkeypatch.setattr(solver, "DIRECT", direct)
+
+    def stall(state, tol, limit):
+        drift = np.zeros_like(state.z)
+        drift[:3], drift[-3:] = 60.0, -30.0
+        state.evaluate(state.z + drift)
+        state.best, state.z = 2 * tol, state.last
+
+    tables = random_tables(120, 100, scale=2, seed=4, dtype=torch.float32)
+    alone = joint(tables, "ag", solver="newton").iterations
+    monkeypatch.setattr(solver, "_anderson", stall)
+    q = joint(tables, "ag")
+    assert q.converged and residual(q) <= 1.5e-5
+    assert q.iterations <= alone + 2 < 120
+
+
+def test_a_token_nobody_predicts_is_left_where_it_is():
+    """All that is left of its equation is rounding; following it led e^70 away."""
+    tables = random_tables(40, 40, scale=1, seed=5)
+    log_a = tables.log_a.clone()
+    log_a[:2] = -60.0
+    state = solver._State(Balance(Tables(log_a, tables.log_b)), np.zeros(40), np.zeros(40))
+    state.evaluate(np.concatenate([np.full(2, 40.0), np.zeros(78)]))
+    step = state.step()
+    assert np.all(step[:2] == 0) and np.all(step[2:] != 0)
 
 
 def test_newton_by_conjugate_gradients(monkeypatch):
@@ -290,6 +319,18 @@ def test_the_hessian_is_the_derivative_of_the_balance():
     assert -cols == pytest.approx((up[2] - down[2]) / (2 * eps), rel=1e-6, abs=1e-9)
     weights = balance.weights(x, y)
     assert weights.sum(1) == pytest.approx(balance(x, y)[1])
+
+
+def test_the_hessian_off_the_cpu_goes_block_by_block(monkeypatch):
+    """What a GPU runs, against the kernel."""
+    balance = Balance(random_tables(50, 30, seed=20))
+    g = np.random.default_rng(1)
+    strengths = [g.normal(size=n) for n in (50, 30, 50, 30)]
+    wanted = balance.hessian(*strengths)
+    monkeypatch.setattr("mlmjoint.cells.BLOCK_CELLS", 30 * 7)
+    balance.compiled = False
+    for found, known in zip(balance.hessian(*strengths), wanted, strict=True):
+        assert found == pytest.approx(known, rel=1e-12, abs=1e-13)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -19,8 +19,6 @@ from browsing import (
     wait_for_math,
 )
 
-# One worker builds the book and keeps the browser.
-
 
 def toc_pages() -> list[str]:
     """Every file named in _toc.yml, as a path under the built book."""

@@ -1,8 +1,14 @@
 """Pictures of studies show the numbers they are given."""
 
+import numpy as np
 import pytest
+import torch
+from twins import random_tables
 
+import mlmjoint
 from mlmjoint.charts import draw_intervals
+from mlmjoint.figures import draw_joints
+from mlmjoint.plots import draw_curves, draw_points, draw_tables
 from mlmjoint.stats import Interval
 
 ROWS = {"mlm": Interval(1.0, 0.5, 1.5), "ag": Interval(-0.2, -0.4, 0.1)}
@@ -91,3 +97,54 @@ def test_a_narrow_logarithmic_axis_has_ticks():
     (axis,) = draw_intervals({"": {"random": rows}}, "ratio", log_x=True).axes
     low, high = axis.get_xlim()
     assert len([t for t in axis.xaxis.get_major_locator()() if low <= t <= high]) >= 2
+
+
+def names(ticks):
+    return [tick.get_text() for tick in ticks]
+
+
+def test_joints_have_a_down_and_b_across():
+    tables = random_tables(4, 6, scale=2, seed=1)
+    joints = {name: mlmjoint.joint(tables, name) for name in ("mlm", "ag")}
+    first, second, _ = draw_joints(joints, tables, size=6).axes
+    for axis, q in ((first, joints["mlm"]), (second, joints["ag"])):
+        shown = axis.images[0].get_array()
+        rows, columns = (list(map(int, names(t))) for t in (ticks(first, "y"), ticks(axis, "x")))
+        assert shown.shape == (4, 6) == (len(rows), len(columns))
+        expected = q.log_table().exp()[rows][:, columns]
+        assert np.allclose(shown, expected)
+    assert first.get_ylabel() == "token at A" and first.get_xlabel() == "token at B"
+
+
+def ticks(axis, side):
+    return axis.get_yticklabels() if side == "y" else axis.get_xticklabels()
+
+
+def test_tables_are_shown_as_they_are():
+    tables = random_tables(5, 4, scale=2, seed=2)
+    given_b, given_a, _ = draw_tables(tables, size=5).axes
+    rows = list(map(int, names(given_b.get_yticklabels())))
+    columns = list(map(int, names(given_b.get_xticklabels())))
+    assert rows == tables.log_p_a.argsort(descending=True).tolist()
+    assert columns == tables.log_p_b.argsort(descending=True).tolist()
+    for axis, table in ((given_b, tables.log_a), (given_a, tables.log_b)):
+        assert np.allclose(axis.images[0].get_array(), table.exp()[rows][:, columns])
+    assert torch.allclose(tables.log_a.exp().sum(0), torch.ones(4, dtype=torch.float64))
+    assert given_b.get_title().startswith("p(a | b): each column")
+
+
+def test_curves_and_points_lie_where_the_numbers_are():
+    curves = {"ag": ([1, 10], [0.5, 0.1]), "other": ([2, 3], [4.0, 5.0])}
+    (axis,) = draw_curves(curves, "passes", "nats", log_x=True).axes
+    drawn = {
+        line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axis.lines
+    }
+    assert drawn == {"AG": curves["ag"], "other": curves["other"]}
+    assert (axis.get_xscale(), axis.get_yscale()) == ("log", "linear")
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("passes", "nats")
+    (axis,) = draw_points(curves, "x", "y", diagonal=True, levels={"mrf": 3.0}).axes
+    for (xs, ys), cloud in zip(curves.values(), axis.collections, strict=True):
+        assert cloud.get_offsets().tolist() == [list(pair) for pair in zip(xs, ys, strict=True)]
+    lines = {line.get_label(): line for line in axis.lines}
+    assert list(lines["equal"].get_xdata()) == list(lines["equal"].get_ydata())
+    assert list(lines["MRF"].get_ydata()) == [3.0, 3.0]

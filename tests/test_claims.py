@@ -99,6 +99,11 @@ class TestRule:
         test = Comparison("x", "y", Interval(0.1, -0.01, 0.2), 0.01, 0.01)
         assert claims.decide([test]) == OPEN
 
+    def test_no_interval_decides_nothing(self):
+        for value in (0.1, -0.1):
+            test = Comparison("x", "y", Interval(value, math.nan, math.nan), 0.01, 0.01)
+            assert claims.decide([test]) == OPEN
+
     def test_corrects_over_the_tests_of_the_claim(self):
         study = made(shifts={"ag": -0.03}, n=30)
         found = claims.best(study)
@@ -147,6 +152,24 @@ class TestBest:
         found = claims.best(study)
         assert found.verdict == OPEN and "MRF" in found.reason
 
+    def test_infinite_nll_of_all_leaves_every_claim_open(self):
+        """∞ − ∞ is no number: no construction may be said to have the lowest mean."""
+        study = made(shifts={"ag": -0.4})
+        for row in (study.records[3]["unary"], *study.records[3]["methods"].values()):
+            row |= {"p_nll": math.inf, "u_nll": math.inf}
+        found = claims.claims(study)
+        assert len(found) == 6 and {claim.verdict for claim in found} == {OPEN}
+        assert all("no test for want of" in claim.reason for claim in found)
+        assert found[0].reason.startswith("AG is not told apart from MLM, MRF, MRF-L and HCB. ")
+
+    def test_the_weakest_test_is_one_with_numbers(self):
+        study = made(shifts={"ag": -0.4})
+        for name in ("mlm", "ag"):
+            study.records[3]["methods"][name]["p_nll"] = math.inf
+        found = claims.best(study)
+        assert found.verdict == OPEN and found.decisive.difference.value == -math.inf
+        assert found.reason.startswith("MRF has the lowest mean, but AG is not told apart from")
+
     def test_a_metric_that_was_not_measured_is_refused(self):
         with pytest.raises(InputError, match="kl_true"):
             claims.best(made(), "kl_true")
@@ -182,9 +205,12 @@ class TestOtherClaims:
             record["methods"]["ag"]["p_nll"] = (
                 record["methods"]["mlm"]["p_nll"] - 1 + 0.1 * math.log2(record["distance"])
             )
-        found = claims.shrinks(study).tests[0]
+        claim = claims.shrinks(study)
+        found = claim.tests[0]
         assert found.difference.value == pytest.approx(0.1)
         assert math.isnan(found.difference.low)  # a perfect line has no interval
+        assert found.p < 0.001 and claim.verdict == OPEN
+        assert claim.reason.endswith(", p < 0.001, no interval and so no verdict.")
 
     def test_all_claims_of_a_study(self):
         assert len(claims.claims(made())) == 6

@@ -122,6 +122,19 @@ class TestPair:
         assert mlmjoint.load(tiny_model).fingerprint.encode() in drawn[0]  # what it shows
         assert str(tiny_model.parent).encode() not in drawn[0]  # and no path of a machine
 
+    def test_heatmap_without_matplotlib_is_refused_before_the_work(
+        self, tmp_path, capsys, monkeypatch
+    ):
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+        monkeypatch.setattr("mlmjoint.ask.ask", lambda *_, **__: pytest.fail("asked the model"))
+        code = main(["pair", MASKED, "--heatmap", str(tmp_path / "joint.svg")])
+        assert_one_line(code, capsys.readouterr(), 'pip install "mlmjoint[figures]"')
+
+    def test_heatmap_in_the_home_folder(self, tiny_model, tmp_path, monkeypatch):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert main(["pair", MASKED, "--model", str(tiny_model), "--heatmap", "~/joint.svg"]) == 0
+        assert (tmp_path / "joint.svg").is_file()
+
     def test_picture_of_the_first_page_was_drawn_with_the_model_that_is_shipped(self):
         picture = Path(__file__).resolve().parents[1] / "book" / "_static" / "joint.svg"
         shipped = mlmjoint.load("en-small", device="cpu").fingerprint
@@ -157,10 +170,13 @@ BAD_TEXT = {
     "top-k above V": ([MASKED, "--top-k", 999], "--top-k 999"),
     "heatmap of unknown kind": ([MASKED, "--heatmap", "joint.docx"], "joint.docx"),
     "heatmap in no folder": ([MASKED, "--heatmap", "nowhere/at/all.svg"], "nowhere/at"),
+    "heatmap of nobody": ([MASKED, "--heatmap", "~nosuchuser/x.svg"], "~nosuchuser"),
+    "bytes that are no text": (["A \udcff [MASK] [MASK] ."], r"text 'A \udcff [MASK] [MASK] .'"),
     "no text at all": ([], "TEXT"),
 }
 BAD_MODEL = {
     "unknown model": ("no such model", "no such model"),
+    "folder of nobody": ("~nosuchuser/model", "~nosuchuser"),
     "hub id without network": ("nobody/nothing", "nobody/nothing"),
     "empty folder": ("empty", "config.json"),
     "damaged checkpoint": ("damaged", "damaged"),
@@ -214,6 +230,36 @@ class TestBadInput:
         assert done.returncode == 2
         assert done.stdout == ""
         assert len(done.stderr.splitlines()) == 1
+
+
+class TestCheck:
+    @pytest.fixture
+    def places(self, tmp_path, monkeypatch):
+        """Fresh numbers of chapters 01 and 02 where reproduce writes, and a copy of older ones."""
+        monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path / "results"))
+        monkeypatch.setenv("MLMJOINT_OUT", str(tmp_path / "out"))
+        monkeypatch.setenv("HOME", str(tmp_path))
+        for place, value in (("results", 9.0), ("out", 1.0), ("copy", 1.0)):
+            folder = tmp_path / place / "quick" / "chapters"
+            folder.mkdir(parents=True)
+            for number in ("01", "02"):
+                numbers = {"x": {"value": value, "tol": 0.1}}
+                (folder / f"{number}.json").write_text(json.dumps(numbers))
+        return tmp_path
+
+    def test_fresh_numbers_are_those_that_reproduce_has_written(self, places, capsys):
+        command = ["check", "--against", str(places / "copy")]
+        assert main(command) == 0
+        assert "2 numbers of profile quick, 0 outside" in capsys.readouterr().out
+        (places / "out" / "quick" / "chapters" / "02.json").unlink()
+        assert main(command) == 1
+        assert main([*command, "--only", "01"]) == 0
+
+    @pytest.mark.parametrize("only", [["77"], ["01", "77"]])
+    def test_an_unknown_chapter_is_named(self, only, places, capsys):
+        code = main(["check", "--against", "~/copy", "--only", *only])
+        said = "no chapter '77' in profile quick; choose from 01, 02"
+        assert_one_line(code, capsys.readouterr(), said)
 
 
 def help_lines(name, capsys) -> list[str]:
@@ -307,6 +353,18 @@ class TestTool:
         shown = capsys.readouterr().out
         for row in rows:
             assert row["name"] in shown
+
+    def test_models_are_listed_whole_on_a_narrow_terminal(self, capsys, monkeypatch):
+        exit_code(["models", "--json"])
+        rows = json.loads(capsys.readouterr().out)
+        monkeypatch.setenv("COLUMNS", "80")
+        assert exit_code(["models"]) == 0
+        shown = capsys.readouterr().out
+        assert "…" not in shown and max(map(len, shown.splitlines())) <= 80
+        for row in rows:
+            words = [row["name"], f"{row['size'] / 1e6:.1f}", row["source"].removeprefix("PyPI ")]
+            assert all(word in shown.split() for word in words), row
+            assert row["licence"] in " ".join(shown.split())
 
     def test_a_reader_that_leaves_early_is_no_error(self, tiny_model):
         command = f'"{sys.executable}" -m mlmjoint.cli pair "{MASKED}" --model "{tiny_model}"'

@@ -163,6 +163,11 @@ def file(tmp_path, content):
         ("jsonl:{}:s", b'{"t": "a", "u": 1}', r"line 1 .* no text in field 's' \(it has t, u\)"),
         ("jsonl:{}:s", b'{"s": 3}', "line 1 of .* has no text in field 's'"),
         ("jsonl:{}:s,t", b'{"s": "a"}', r"line 1 of .* has no text in field 't' \(it has s\)"),
+        (
+            "jsonl:{}:s",
+            b'{"s": "a"}\n{"s": "b \\ud83d c"}',
+            r"line 2 of .* half a character \('.ud83d'\) in field 's'; mend it",
+        ),
         ("jsonl:{}:s", b"[1]", r"line 1 of .* has no text in field 's' \(it has no fields\)"),
     ],
 )
@@ -183,6 +188,9 @@ def test_bad_specifications(tmp_path):
     refuse("jsonl:file", "unknown corpus 'jsonl:file'.*jsonl:FILE:FIELD")
     refuse(f"text:{tmp_path}/none.txt", "cannot read .*none.txt .*; give an existing file")
     refuse(f"text:{tmp_path}", "cannot read .*; give an existing file")
+    for spec in ("text:~nosuchuser/x.txt", "jsonl:~nosuchuser/x:s"):
+        refuse(spec, "no home folder is known for ~nosuchuser; write the path in full")
+    assert len(corpus("captions", n=np.int64(2))) == 2
     for n in (0, -1, 2.5, True):
         refuse("captions", f"n is {n}; give a whole number of sentences", n=n)
 

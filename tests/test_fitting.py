@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from training_text import SENTENCES, text_file, tiny, tokenizer
 from transformers import TrainingArguments
 
-from mlmjoint import cards, fitting
+from mlmjoint import cards, fitting, settings
 from mlmjoint import train as training
 from mlmjoint.errors import InputError
 
@@ -124,6 +124,29 @@ def test_dropout_changes_with_the_decay(tiny, tokenizer, tmp_path):
     assert at == [0.2, 0.2, 0.0, 0.0]
 
 
+def rates(out):
+    """The learning rate of each step, as logged after it."""
+    return {row["step"]: row["learning_rate"] for row in journal(out) if "learning_rate" in row}
+
+
+def test_a_warm_up_too_long_for_the_run_is_cut(tiny, tokenizer, tmp_path):
+    run = {"device": "cpu", "batch_size": 8, "learning_rate": 1e-3, "save_every": 5}
+    told = fitting.fit(tiny, tokenizer, SENTENCES, tmp_path, steps=10, **run)
+    assert (told["warmup_steps"], told["decay_steps"]) == (6, 4)
+    found = rates(tmp_path)
+    assert max(found.values()) == pytest.approx(1e-3)
+    assert found[10] < found[8] < found[7] <= 1e-3
+    # Prolonged, the run keeps the warm-up it had: the rate does not fall back.
+    told = fitting.fit(tiny, tokenizer, SENTENCES, tmp_path, steps=29, **run)
+    assert (told["warmup_steps"], told["decay_steps"]) == (6, 12)
+    assert rates(tmp_path)[14] == pytest.approx(1e-3)
+    # One that fits stays as it was asked for.
+    told = fitting.fit(tiny, tokenizer, SENTENCES, tmp_path / "b", steps=5, warmup_steps=2, **run)
+    assert told["warmup_steps"] == 2
+    told = fitting.fit(tiny, tokenizer, SENTENCES, tmp_path / "c", steps=4, decay_fraction=1, **run)
+    assert (told["warmup_steps"], told["decay_steps"]) == (0, 4)
+
+
 def test_damaged_and_foreign_checkpoints_are_refused(text_file, tmp_path):
     out = tmp_path / "out"
     settings = {
@@ -199,13 +222,14 @@ def test_two_processes_make_the_weights_of_one(text_file, tmp_path):
 
 
 def test_only_the_first_process_writes_the_plan(tmp_path, monkeypatch):
-    settings = {**fitting.DEFAULTS, "seed": 0}
+    plan = {**settings.DEFAULTS, "seed": 0}
     monkeypatch.setattr(fitting, "leads", lambda: False)
-    told = fitting._check_plan(tmp_path, None, settings, [[1, 2]])
+    told = fitting._check_plan(tmp_path, None, plan, 800, [[1, 2]])
     assert not (tmp_path / "plan.json").exists()
     monkeypatch.setattr(fitting, "leads", lambda: True)
-    assert fitting._check_plan(tmp_path, None, settings, [[1, 2]]) == told
-    assert json.loads((tmp_path / "plan.json").read_text())["schedules"] == told
+    assert fitting._check_plan(tmp_path, None, plan, 800, [[1, 2]]) == told
+    kept = json.loads((tmp_path / "plan.json").read_text())
+    assert (kept["schedules"], kept["warmed_up"]) == told
 
 
 def test_one_process_uses_one_gpu(tmp_path, monkeypatch):
@@ -215,7 +239,7 @@ def test_one_process_uses_one_gpu(tmp_path, monkeypatch):
             self._n_gpu = 4
 
     monkeypatch.setattr(fitting, "TrainingArguments", FourGPUs)
-    made = fitting._arguments(fitting.DEFAULTS, tmp_path, 8, 4, 0, "cpu", None, False)
+    made = fitting._arguments(settings.DEFAULTS, tmp_path, 8, 4, 0, "cpu", None, False)
     assert made.n_gpu == 1
     assert made.train_batch_size == 8
 

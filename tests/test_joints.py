@@ -11,7 +11,7 @@ import pytest
 import torch
 from twins import ALL, dense_joints, double, random_joint, random_tables, tables_of
 
-from mlmjoint import constructions
+from mlmjoint import constructions, given
 from mlmjoint.errors import InputError
 from mlmjoint.tables import Tables
 
@@ -333,7 +333,8 @@ BAD_OPTIONS = {
     ),
     "pivot past the end": ("hcb", {"pivot": 4}, r"pivot 4 lies outside 0\.\.3"),
     "negative pivot": ("hcb", {"pivot": -1}, r"pivot -1 lies outside 0\.\.3"),
-    "half a pivot": ("hcb", {"pivot": 1.5}, "pivot 1.5 lies outside"),
+    "half a pivot": ("hcb", {"pivot": 1.5}, r"pivot 1.5 is no whole number"),
+    "pivot text": ("hcb", {"pivot": "the"}, r"pivot 'the' is no whole number; choose from 0\.\.3"),
     "direction": ("hcb", {"direction": "up"}, "direction is 'up'; choose 'ab'"),
     "solver": ("ag", {"solver": "sgd"}, "unknown solver 'sgd'; choose auto, newton or published"),
     "negative tol": ("ag", {"tol": -1e-5}, "tol is -1e-05; it must be positive"),
@@ -359,7 +360,13 @@ QUESTIONS = {
     "fraction": (lambda q: q.log_prob(0.5, 0), "i = 0.5 must be whole numbers"),
     "given b": (lambda q: q.log_conditional_a(4), r"j = 4 lies outside 0\.\.3"),
     "given a": (lambda q: q.log_conditional_b(-1), r"i = -1 lies outside 0\.\.3"),
+    "given text": (lambda q: q.log_conditional_a("x"), r"j = 'x' is no whole number"),
+    "given a half": (lambda q: q.log_conditional_b(1.0), "i = 1.0 is no whole number"),
+    "text": (lambda q: q.log_prob("x", 0), "i = 'x' must be whole numbers"),
+    "ragged": (lambda q: q.log_prob([[0], [1, 2]], 0), "i = .* must be whole numbers"),
     "top": (lambda q: q.top(0), r"top\(0\)"),
+    "top of a half": (lambda q: q.top(1.5), r"top\(1.5\)"),
+    "top of truth": (lambda q: q.top(True), r"top\(True\)"),
     "sample": (lambda q: q.sample(0), r"sample\(0\)"),
 }
 
@@ -371,6 +378,17 @@ def test_bad_questions_are_refused(name):
         ask(joint(random_tables(4), "mrf"))
 
 
+def test_whole_numbers_of_any_library_will_do():
+    tables = random_tables(4)
+    q = joint(tables, "mrf")
+    for two in (np.int64(2), torch.tensor(2)):
+        assert q.top(two) == q.top(2) and q.top_cells(two) == q.top_cells(2)
+        assert q.log_conditional_a(two).equal(q.log_conditional_a(2))
+        assert len(q.sample(two)) == 2
+        hcb = [joint(tables, "hcb", pivot=pivot).log_table() for pivot in (two, 2)]
+        assert hcb[0].equal(hcb[1])
+
+
 def test_a_pivot_that_some_context_rules_out_is_refused():
     log_a, log_b, _ = zeros_tables()
     with pytest.raises(InputError, match="pivot 2 has probability zero in some context"):
@@ -379,8 +397,9 @@ def test_a_pivot_that_some_context_rules_out_is_refused():
 
 def test_repr_and_doctests():
     assert repr(joint(random_tables(3, 4), "mrf")) == "Joint('mrf', 3 x 4)"
-    failed, tried = doctest.testmod(joints)
-    assert tried >= 4 and failed == 0
+    for module, least in ((joints, 4), (given, 1)):
+        failed, tried = doctest.testmod(module)
+        assert tried >= least and failed == 0
 
 
 def test_every_construction_states_problem_shapes_example_and_equation():

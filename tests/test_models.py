@@ -1,5 +1,6 @@
 """Loading: folders, hub ids and known names; what is damaged or foreign is refused by one line."""
 
+import fnmatch
 import hashlib
 import json
 import os
@@ -160,6 +161,15 @@ def test_the_literal_mask_is_understood_whatever_its_spelling(tmp_path):
     assert one.positions == (4, 5)
 
 
+def test_text_that_is_no_text(tiny_model):
+    """Bytes that are not UTF-8 reach Python's arguments as halves of characters."""
+    mlm = mlmjoint.load(tiny_model, device="cpu")
+    for half in ("\udcff", "\ud83d"):
+        with pytest.raises(InputError, match=r"the text 'A \\ud.* half a character") as caught:
+            mlm.pair(f"A {half} [MASK] [MASK] .")
+        assert str(caught.value).isascii() and "\n" not in str(caught.value)
+
+
 # What is refused
 
 
@@ -294,7 +304,8 @@ def test_available_lists_wheels_and_shipped(monkeypatch, folder):
     assert rows["model"]["vocab_size"] == V
     assert rows["model"]["licence"] == "CC0"
     assert rows["model"]["source"] == "shipped"
-    assert rows["model"]["size"] > (folder / "model.safetensors").stat().st_size
+    # Its weights alone, as on the book's models page.
+    assert rows["model"]["size"] == (folder / "model.safetensors").stat().st_size
     assert len({frozenset(row) for row in rows.values()}) == 1, "every row has the same columns"
 
 
@@ -316,6 +327,10 @@ def test_hub_id_without_a_network():
 @pytest.mark.parametrize("name", ["./nowhere", "/no/such/folder", "a b", "", "~/no such"])
 def test_folder_that_is_not_there(name):
     refuse(name, "no folder .*; give an existing folder, a hub id or one of .*antiberty")
+
+
+def test_a_user_that_is_not_there():
+    refuse("~nosuchuser/model", "no home folder is known for ~nosuchuser; write the path in full")
 
 
 def test_a_file_is_not_a_folder(folder):
@@ -373,6 +388,9 @@ def test_hub_download_asks_for_safe_weights_at_the_resolved_commit(tiny_model, m
     assert asked["revision"] == COMMIT
     assert "model*.safetensors" in asked["allow_patterns"]
     assert not any(".bin" in pattern for pattern in asked["allow_patterns"])
+    # PhoBERT's and BERTweet's tokenizers are read from a file of this very name.
+    for patterns in (asked["allow_patterns"], checkpoints.TOKENIZER_FILES):
+        assert any(fnmatch.fnmatch("bpe.codes", pattern) for pattern in patterns)
 
 
 def test_first_line_is_one_short_line():

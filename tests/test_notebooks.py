@@ -2,7 +2,9 @@
 
 import ast
 import json
+import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -257,6 +259,9 @@ def repository(tmp_path, monkeypatch):
     folder = tmp_path / "results" / "quick" / "chapters"
     folder.mkdir(parents=True)
     store(folder, a=(1.0, 0.1), b=(2.0, 0.1), c=(3.0, 0.1))
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)  # which may ask for signatures
     identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
     for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "results"]):
         subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True)

@@ -117,6 +117,18 @@ def test_tables_are_made_when_a_study_grows_and_only_then(study):
     assert stored.renew() == [] and not list(stored.folder().glob("*.csv"))
 
 
+@pytest.mark.parametrize("name", ["names", "records", "report", "stats", "tabulate"])
+def test_tables_are_made_again_when_their_code_changes(name, study, tmp_path, monkeypatch):
+    folder, _ = study
+    stored.renew()
+    edited = tmp_path / "edited.py"
+    (place,) = [path for path in stored.CODE if path.stem == name]
+    edited.write_bytes(place.read_bytes() + b"#")
+    code = [edited if path == place else path for path in stored.CODE]
+    monkeypatch.setattr(stored, "CODE", code)
+    assert stored.outdated() == [folder.name]
+
+
 def test_a_study_short_of_its_plan_says_why(study):
     folder, _ = study
     each = statistics.median(r["seconds"] for r in records.load(folder).records)
@@ -241,7 +253,7 @@ class TestOverview:
         shown = overview.panels()
         assert "toy world" in shown and len(shown) >= 3
         tables = stored.read("toy-toy-random")
-        gain = tables[overview.TESTS]["MLM − AG"]["P-NLL"]
+        gain = tables[overview.PAIRED]["MLM − AG"]["P-NLL"]
         found = shown["toy world"]["random"]["ag"]
         assert found.low < found.value < found.high
         assert found == pytest.approx([math.exp(-x) for x in (gain.value, gain.high, gain.low)])

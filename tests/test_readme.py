@@ -1,6 +1,7 @@
 """The README keeps its word: its example runs, its commands and targets exist."""
 
 import json
+import math
 import re
 import shlex
 from pathlib import Path
@@ -47,6 +48,21 @@ def test_files_named_exist():
     links = re.findall(r"\]\(([^)#:]+)\)", README) + re.findall(r'src="([^":]+)"', README)
     missing = [link for link in links if not (ROOT / link).exists()]
     assert not missing
+
+
+def test_the_results_are_those_of_the_records():
+    """Each P-PPL from its records alone: exp of the mean P-NLL."""
+    (block,) = re.findall(r"results:begin -->(.*?)<!-- results:end", README, re.S)
+    cells = [re.split(r"\s*\|\s*", line.strip("| ")) for line in block.splitlines() if "|" in line]
+    names = [name.lower() for name in cells[0][2:]]
+    assert names == ["mlm", "mrf", "mrf-l", "hcb", "ag", "chain-ab"] and len(cells) > 10
+    for name, pairs, *shown in cells[2:]:
+        path = ROOT / "results" / "full" / name / "records.jsonl"
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+        assert int(pairs.split()[0].replace(",", "")) == len(records)
+        for method, text in zip(names, shown, strict=True):
+            mean = math.fsum(r["methods"][method]["p_nll"] for r in records) / len(records)
+            assert float(text) == pytest.approx(math.exp(mean), rel=6e-4), (name, method)
 
 
 class TestBenchTable:

@@ -10,11 +10,13 @@ import math
 import random
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from mlmjoint import claims, distance, models, questions, records, report, results, tabulate
+from mlmjoint import claims, distance, models, questions, records, report, results, stats, tabulate
 from mlmjoint.cli import main
 from mlmjoint.errors import InputError
 
@@ -69,7 +71,6 @@ class TestPaths:
     def test_everything_lies_under_one_root(self, monkeypatch, tmp_path):
         monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path))
         assert results.cell_folder("quick", "a-b-random") == tmp_path / "quick" / "a-b-random"
-        assert results.table_path("full", "claims", "tex") == tmp_path / "full/tables/claims.tex"
         assert results.figure_path("full", "gain") == tmp_path / "full/figures/gain.svg"
 
     def test_the_repository_s_own_folder_is_found_from_anywhere(self, monkeypatch, tmp_path):
@@ -121,6 +122,27 @@ class TestNumbers:
         assert rows["MLM − MRF"]["p (P-NLL)"].value > 0.9
         assert rows["MLM − MRF"]["p (U-NLL)"].value == 1.0
 
+    def test_p_values_are_corrected_over_the_column(self, made):
+        """Holm, step by step: the k-th smallest of m is multiplied by m − k + 1 and never falls."""
+        held = [json.loads(json.dumps(record)) for record in made.records[:8]]
+        for k, record in enumerate(held):
+            for name, gap in (("mrf", (1, -1, 1, 1)[k % 4]), ("ag", (2, 2, -1, 2)[k % 4])):
+                record["methods"][name]["p_nll"] = record["methods"]["mlm"]["p_nll"] + gap + k / 9
+        small = replace(made, records=held)
+        names = ["mlm", "mrf", "ag"]
+        raw = []
+        for first, second in itertools.combinations(names, 2):
+            x, y = (np.array(small.values(name, "p_nll")) for name in (first, second))
+            raw.append(stats.sign_flip(x - y))
+        table = report.paired_table(small, ["p_nll"])
+        shown = [row[2].value for row in table.rows]
+        expected, running = [0.0] * 3, 0.0
+        for rank, k in enumerate(sorted(range(3), key=raw.__getitem__)):
+            running = max(running, min(1.0, raw[k] * (3 - rank)))
+            expected[k] = running
+        assert shown == pytest.approx(expected)
+        assert shown != pytest.approx(raw)
+
     def test_jsd_and_incompatibility(self, made):
         table = report.jsd_table(made)
         assert table.columns == ["", "MRF", "AG"]
@@ -146,6 +168,10 @@ class TestNumbers:
     def test_infinite_values_are_shown_as_such(self):
         assert str(report.mean([1.0, math.inf])) == "∞"
         assert report.mean([1.0, None]) is None
+
+    def test_one_pair_has_a_perplexity_and_no_interval(self):
+        assert str(report.mean([math.log(1.002)], "p_nll")) == "1.002"
+        assert str(report.mean([1e3], "p_nll")) == "∞"
 
 
 class TestFormats:
@@ -249,6 +275,13 @@ class TestCommand:
         assert main(["table", str(made.folder), "--format", form]) == 0
         shown = capsys.readouterr()
         assert "P-PPL" in shown.out and shown.err == ""
+
+    def test_a_quoted_home_is_written_out(self, made, capsys, monkeypatch):
+        monkeypatch.setenv("HOME", str(made.folder.parent))
+        assert main(["table", f"~/{made.folder.name}"]) == 0
+        assert main(["table", "~nosuchuser/made"]) == 2
+        shown = capsys.readouterr()
+        assert "P-PPL" in shown.out and "~nosuchuser" in shown.err
 
     def test_by_distance_adds_the_tree_where_there_is_one(self, made, tmp_path, capsys):
         assert main(["table", str(made.folder), "--by", "distance"]) == 0

@@ -61,6 +61,14 @@ def stripped(folder):
     return found
 
 
+def end_with(work, *args, **options):
+    """The last act of a forked child: whatever happens, it does not go on as a second pytest."""
+    try:
+        work(*args, **options)
+    finally:
+        os._exit(1)
+
+
 def snapshot(folder):
     return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
@@ -240,8 +248,7 @@ class TestInterruption:
                 return write(handle, data)
 
             os.write = torn
-            study(mlm, f"text:{text}", out)
-            os._exit(1)
+            end_with(study, mlm, f"text:{text}", out)
         _, status = os.waitpid(child, 0)
         assert os.WTERMSIG(status) == signal.SIGKILL
         assert (out / records.RECORDS).read_bytes().count(b"\n") == 3
@@ -255,8 +262,7 @@ class TestInterruption:
         child = os.fork()
         if child == 0:
             os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-            study(mlm, f"text:{text}", out, n=2)
-            os._exit(1)
+            end_with(study, mlm, f"text:{text}", out, n=2)
         os.waitpid(child, 0)
         assert not (out / records.MANIFEST).exists()
         assert len(study(mlm, f"text:{text}", out, n=2).records) == 2
@@ -291,6 +297,18 @@ class TestInterruption:
         assert stripped(grown.folder) == stripped(at_once.folder)
         assert grown.manifest["data"] == at_once.manifest["data"]
 
+    def test_from_n_to_all_of_them_needs_an_n_too(self, mlm, text, whole, tmp_path):
+        """n sentences come in the order of a hash, all of them in the file's."""
+        study(mlm, f"text:{text}", tmp_path, n=3, methods=["mlm"])
+        before = snapshot(tmp_path)
+        with pytest.raises(InputError, match=f"give --n {len(SENTENCES)} to go on") as error:
+            study(mlm, f"text:{text}", tmp_path, methods=["mlm"])
+        assert "\n" not in str(error.value) and snapshot(tmp_path) == before
+        grown = study(mlm, f"text:{text}", tmp_path, n=len(SENTENCES), methods=["mlm"])
+        assert len(grown.records) == len(SENTENCES)
+        with pytest.raises(InputError, match="leave out --n to go on"):
+            study(mlm, f"text:{text}", whole.folder, n=len(SENTENCES))
+
 
 OTHER = {
     "seed": {"seed": 1},
@@ -310,6 +328,10 @@ class TestRefusals:
             study(mlm, f"text:{text}", whole.folder, **OTHER[what])
         assert "\n" not in str(error.value)
         assert snapshot(whole.folder) == before
+
+    def test_records_in_another_precision(self, tiny_model, text, whole):
+        with pytest.raises(InputError, match=r"another study.*dtype: float32, not float64"):
+            study(str(tiny_model), f"text:{text}", whole.folder, dtype="float64")
 
     def test_records_of_another_model_or_other_data(self, text, mlm, whole, tmp_path):
         other = save_tiny_model(tmp_path / "other", seed=1)
@@ -430,6 +452,26 @@ class TestRefusals:
         shown = capsys.readouterr()
         assert f"--out {out!r} names no folder" in shown.err and len(shown.err.splitlines()) == 1
         assert list(tmp_path.iterdir()) == []
+
+    def test_a_folder_of_nobody(self, tiny_model, text, tmp_path, capsys, monkeypatch):
+        command = ["study", "--model", str(tiny_model), "--data", f"text:{text}", "--n", "1"]
+        assert main([*command, "--out", "~nosuchuser/out"]) == 2
+        shown = capsys.readouterr()
+        assert "~nosuchuser" in shown.err and len(shown.err.splitlines()) == 1
+
+    def test_a_name_that_no_manifest_can_hold(self, mlm, text, tmp_path):
+        with pytest.raises(InputError, match=r"cannot write .*manifest.json .*surrogates"):
+            study(mlm, f"text:{text}", tmp_path, n=1, methods=["mlm"], data_name="\udcff")
+
+    @pytest.mark.parametrize(
+        "option", ["--n 3", "--model toy", "--data toy", "--pairs random", "--out x", "--source y"]
+    )
+    def test_a_profile_says_itself_what_to_measure(self, option, tmp_path, capsys, monkeypatch):
+        monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path))
+        assert main(["study", "--profile", "quick", *option.split()]) == 2
+        shown = capsys.readouterr()
+        said = f"mlmjoint: {option.split()[0]} and --profile quick exclude each other"
+        assert shown.err.startswith(said) and len(shown.err.splitlines()) == 1
 
 
 class TestEnvironments:
@@ -590,7 +632,12 @@ def test_a_profile_runs_every_cell_of_it(tiny_model, text, tmp_path, capsys, mon
     assert results.stored("scratch") == ["tiny-contiguous", "tiny-random"]
     assert all(r["distance"] == 1 for r in results.read("scratch", "tiny-contiguous").records)
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 and all("2 pairs, ag U-PPL" in line for line in lines)
+    for line, cell in zip(lines, cells, strict=True):
+        done = results.read("scratch", f"tiny-{cell.pairs}").records
+        u, p = (
+            math.exp(sum(r["methods"]["ag"][key] for r in done) / 2) for key in ("u_nll", "p_nll")
+        )
+        assert line.endswith(f": 2 pairs, ag U-PPL {u:.4g} P-PPL {p:.4g}")
 
 
 @pytest.mark.slow

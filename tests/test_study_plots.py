@@ -124,13 +124,15 @@ class TestJsd:
     def test_cells_hold_thousandths_in_the_order_of_the_labels(self):
         methods = ["mlm", "mrf", "hcb", "ag"]
         figure = draw_jsd({"one": self.MATRIX, "two": self.MATRIX / 2}, methods)
-        axis = figure.axes[0]
-        names = [tick.get_text() for tick in axis.get_yticklabels()]
-        shown = {text.get_position(): text.get_text() for text in axis.texts}
-        assert len(shown) == 12
-        assert shown[names.index("MLM"), names.index("HCB")] == "10"
-        assert shown[names.index("AG"), names.index("MRF")] == "20"
-        assert len(figure.axes) == 3  # two panels and the scale
+        first, second, _ = figure.axes  # two panels and the scale
+        names = [tick.get_text() for tick in first.get_yticklabels()]
+        assert names == [tick.get_text() for tick in second.get_xticklabels()]
+        for axis, shown in ((first, ("10", "20")), (second, ("5.0", "10"))):
+            texts = {text.get_position(): text.get_text() for text in axis.texts if text.get_text()}
+            assert len(texts) == 12
+            assert texts[names.index("MLM") + 0.5, names.index("HCB") + 0.5] == shown[0]
+            assert texts[names.index("AG") + 0.5, names.index("MRF") + 0.5] == shown[1]
+            assert axis.get_ylim() == (4, 0)  # the first name is on top in both
 
     @pytest.mark.parametrize(
         "value, text", [(0.0411, "41"), (0.0094, "9.4"), (0.00096, "1.0"), (4e-5, "0.04")]

@@ -91,6 +91,9 @@ BAD = {
     "gold outside": (uniform(gold=(3, 0)), r"gold \(3, 0\) lies outside tables of shape 3 x 4"),
     "gold negative": (uniform(gold=(-1, 0)), r"gold \(-1, 0\) lies outside"),
     "gold alone": (uniform(gold=(1,)), r"gold \(1,\) must be a row and a column"),
+    "gold of one number": (uniform(gold=5), "gold 5 must be a row and a column"),
+    "gold in halves": (uniform(gold=(0.0, 1.0)), r"gold \(0.0, 1.0\) must be .* whole numbers"),
+    "gold in words": (uniform(gold="ab"), "gold 'ab' must be a row and a column"),
 }
 
 
@@ -100,6 +103,14 @@ def test_bad_tables_are_refused_in_one_line(name):
     with pytest.raises(InputError, match=message) as caught:
         tables_from_arrays(**arguments)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "gold", [[1, 2], np.array([1, 2]), torch.tensor([1, 2]), (np.int64(1), torch.tensor(2))]
+)
+def test_gold_may_be_whole_numbers_of_any_library(gold):
+    found = tables_from_arrays(**uniform(gold=gold)).gold
+    assert found == (1, 2) and {type(number) for number in found} == {int}
 
 
 def test_rounding_is_not_an_error():

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 import mlmjoint
+from mlmjoint import toymodel
 from mlmjoint.errors import InputError
 from mlmjoint.models import SHIPPED as MODELS
 from mlmjoint.toymodel import RECIPE, SNAPSHOTS, TruthGap, initialise, log_unigram, train_toy
@@ -119,14 +120,63 @@ def test_measure_equals_a_plain_loop(world):
 
 
 def test_bad_input_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"makes its own text; leave out --data x\.txt"):
-        train(["x.txt"], tmp_path, recipe="toy")
     with pytest.raises(InputError, match="scratch has no text"):
         train([], tmp_path)
     with pytest.raises(InputError, match="0 sentences"):
         train_toy(tmp_path, sentences=0)
     with pytest.raises(InputError, match="setting 'colour'"):
         train_toy(tmp_path, sentences=10, colour=1)
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ({"data": ["x.txt"]}, r"--data x\.txt"),
+        ({"evaluate": ["x.txt"]}, r"--evaluate x\.txt"),
+        ({"exclude": ["x.txt"]}, r"--exclude x\.txt"),
+        ({"name": "mine"}, "--name mine"),
+        ({"repeats": [2]}, "--repeats 2"),
+        ({"score_limit": 5}, "--score-limit 5"),
+        ({"valid_fraction": 0.1}, r"--valid-fraction 0\.1"),
+        ({"initialiser": "x"}, "--initialiser x"),
+    ],
+)
+def test_no_option_is_passed_over(option, told, tmp_path):
+    with pytest.raises(InputError, match=f"makes its own text, split and card; leave out {told}"):
+        train(**{"data": (), "out": tmp_path, "recipe": "toy", **option})
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ({"out": "."}, "give a folder with a name"),
+        ({"out": "/"}, "give a folder with a name"),
+        ({"out": ".."}, "give a folder with a name"),
+        ({"out": __file__}, "cannot make the folder"),
+        ({"seed": -1}, "seed is -1"),
+        ({"dropout": 1.5}, "dropout is 1.5"),
+        ({"device": "cuda"}, "no GPU"),
+    ],
+)
+def test_bad_options_are_named_before_training(option, told, tmp_path, monkeypatch):
+    monkeypatch.setattr(toymodel, "ToyWorld", lambda: pytest.fail("it went on to train"))
+    with pytest.raises(InputError, match=told):
+        train(**{"data": (), "out": tmp_path, "recipe": "toy", **option})
+
+
+def test_older_transformers_are_asked_in_their_own_words(tmp_path, monkeypatch):
+    asked = {}
+
+    class Reader:
+        @staticmethod
+        def from_pretrained(folder, **options):
+            asked.update(options)
+            return torch.nn.Identity()
+
+    monkeypatch.setattr("transformers.__version__", "4.50.0")
+    monkeypatch.setattr(toymodel, "BertForMaskedLM", Reader)
+    toymodel.read_model(tmp_path)
+    assert asked == {"torch_dtype": torch.float32}
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -5,16 +5,21 @@
 import argparse
 import json
 import math
+import re
 import shlex
+from pathlib import Path
 
 import pytest
 import torch
 from training_text import SENTENCES, text_file, tiny, tokenizer
 from transformers import BertConfig, BertForMaskedLM, DataCollatorForLanguageModeling
 
-from mlmjoint import cards, fitting, masking, perplexity, recipes, traintext
+from mlmjoint import cards, corpora, masking, perplexity, recipes, settings, traintext
 from mlmjoint import train as training
 from mlmjoint.errors import InputError
+from mlmjoint.pages import models as models_page
+
+ROOT = Path(__file__).parents[1]
 
 
 def masker(tokenizer, rate=0.15, final=None, decay_from=10, steps=20, batch_size=8, seed=0, own=()):
@@ -179,7 +184,7 @@ def test_the_card_tells_what_was_done(text_file, tmp_path):
     assert "made up" in told
     assert f"{card['evaluation'][-1]['uppl']:.2f}" in told
     # The U-PPL on the card is that of the stored weights.
-    model = BertForMaskedLM.from_pretrained(out, dtype=torch.float32)
+    model = BertForMaskedLM.from_pretrained(out).float()
     stored = recipes.wrap_tokenizer(recipes.Tokenizer.from_file(str(out / "tokenizer.json")), 128)
     again = perplexity.unary_perplexity(model, stored, SENTENCES)
     assert again == pytest.approx(card["evaluation"][-1]["uppl"], rel=1e-4)
@@ -236,6 +241,32 @@ def test_near_copies_of_the_excluded_text_are_dropped():
     kept, _ = traintext.drop_near_duplicates(SENTENCES, SENTENCES[::29], overlap=0.5)
     assert kept == [s for s in SENTENCES if not near(s)]
     assert 0 < len(kept) < len(SENTENCES) - len(sets)
+
+
+def test_near_copies_are_found_in_every_script():
+    assert traintext.words("It's SNAKE_case, 3rd.") == ["it", "s", "snake", "case", "3rd"]
+    barred = ["Собака бежит по улице.", "犬が走る。", "Die Straße ist naß.", "?!"]
+    copies = ["собака бежит по улице", "犬が走る", "DIE STRASSE IST NASS!"]
+    fresh = ["Кошка спит в доме.", "猫が寝ている。", "Le café est fermé.", "…", "!!!", "_"]
+    assert traintext.drop_near_duplicates(copies + fresh, barred) == (fresh, copies)
+    # Words without accents are what they were when only ASCII counted.
+    for sentence in SENTENCES:
+        assert traintext.words(sentence) == re.findall("[a-z0-9]+", sentence.lower())
+
+
+def test_text_is_read_as_a_study_reads_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a.txt").write_bytes("\ufeffA dog.\r\nA\u2028cat.\n\nA dog.\n".encode())
+    rows = [{"p": "A dog .", "h": None}, {"p": "A\u2028cat.", "h": "A bird."}]
+    lines = [json.dumps(row, ensure_ascii=False) for row in [*rows, rows[0]]]
+    (tmp_path / "a.jsonl").write_bytes(("\ufeff" + "\n".join(lines)).encode())
+    assert traintext.read_sentences("~/a.txt") == ["A dog.", "A cat."]
+    assert traintext.read_sentences("jsonl:~/a.jsonl:p,h") == ["A dog.", "A cat.", "A bird."]
+    for spec in ("text:~/a.txt", "jsonl:~/a.jsonl:p,h"):
+        found = [traintext.detokenise(sentence.text) for sentence in corpora.corpus(spec)]
+        assert traintext.read_sentences(spec) == found
+        card = training._source(spec)
+        assert card["sha256"] == traintext.sha256(tmp_path / card["file"])
 
 
 def test_neighbours_stay_on_one_side_of_the_split():
@@ -325,28 +356,143 @@ def test_an_encoder_gives_its_layers_and_rows(tmp_path):
     assert bias[row] > bias[tokenizer.convert_tokens_to_ids("runs")] > bias[tokenizer.unk_token_id]
 
 
-def test_bad_input_is_one_line(text_file, tmp_path):
+def test_bad_text_is_one_line(text_file, tmp_path):
     empty = tmp_path / "empty.txt"
     empty.write_text("\n\n")
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"text": "A dog."}\n{"other": 1}\n')
     good = [str(text_file)]
-    out = tmp_path / "out"
     for arguments, words in (
         ({"data": [str(tmp_path / "none.txt")]}, "none.txt"),
         ({"data": [str(empty)]}, "no sentences"),
         ({"data": [f"jsonl:{rows}:text"]}, "line 2"),
         ({"data": [f"jsonl:{rows}"]}, "FIELD"),
+        ({"data": [f"jsonl:{rows}:"]}, "FIELD"),
+        ({"data": ["text:"]}, "text:FILE"),
         ({"data": good, "recipe": "huge"}, "huge"),
-        ({"data": good, "steps": 0}, "steps"),
-        ({"data": good, "mask_rate": 1.5}, "1.5"),
-        ({"data": good, "valid_fraction": 1.0}, "1.0"),
-        ({"data": good, "pace": 3}, "pace"),
+        ({"recipe": "huge", "data": []}, "huge"),
         ({"data": good, "exclude": good}, "no sentences"),
     ):
         with pytest.raises(InputError, match=words) as caught:
-            training.train(out=out, device="cpu", **arguments)
+            training.train(out=tmp_path / "out", device="cpu", **arguments)
         assert "\n" not in str(caught.value)
+
+
+BAD = [
+    ({"steps": 0}, "steps is 0"),
+    ({"steps": 2.5}, "steps is 2.5"),
+    ({"batch_size": -1}, "batch_size is -1"),
+    ({"learning_rate": 0.0}, "learning_rate is 0.0"),
+    ({"learning_rate": float("inf")}, "learning_rate is inf"),
+    ({"warmup_steps": -1}, "warmup_steps is -1"),
+    ({"decay_fraction": 1.2}, "decay_fraction is 1.2"),
+    ({"mask_rate": 1.5}, "mask_rate is 1.5"),
+    ({"final_mask_rate": 3}, "final_mask_rate is 3"),
+    ({"dropout": 1.5}, "dropout is 1.5"),
+    ({"final_dropout": 1.0}, "final_dropout is 1.0"),
+    ({"weight_decay": -0.1}, "weight_decay is -0.1"),
+    ({"weight_decay": "0.1"}, "weight_decay is '0.1'"),
+    ({"pace": 3}, "pace"),
+    ({"seed": -1}, "seed is -1"),
+    ({"seed": 2**32}, "below 4294967296"),
+    ({"save_every": 0}, "save_every is 0"),
+    ({"device": "cuda"}, "no GPU"),
+    ({"device": "mps"}, "choose auto, cpu or cuda"),
+    ({"valid_fraction": 1.0}, "1.0"),
+    ({"monitor": -1}, "monitor is -1"),
+    ({"score_limit": 0}, "score_limit is 0"),
+    ({"repeats": [0]}, "repeats is 0"),
+    ({"repeats": [1, 2]}, "2 --repeats for 1 --data"),
+    ({"sources": ["a", "b"]}, "2 --sources"),
+    ({"evaluate": ["{tmp}/nofile"]}, "nofile"),
+    ({"exclude": ["{tmp}/nofile"]}, "nofile"),
+    ({"trials": "{tmp}/nofile.json"}, "cannot read trials .*nofile.json"),
+    ({"trials": "{text}"}, "is not JSON"),
+    ({"trials": "{tmp}/rows.json"}, "under 'runs'"),
+    ({"out": "{text}"}, "cannot make the folder .*text.txt"),
+    ({"out": "{text}/inside"}, "cannot make the folder .*inside"),
+    ({"initialiser": "{tmp}"}, "begins with fresh weights"),
+    ({"initialiser": "{tmp}/none", "recipe": "en-small"}, "none' has no config.json"),
+    ({"initialiser": "{tmp}/bad", "recipe": "en-small"}, "bad' cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), BAD, ids=[words for _, words in BAD])
+def test_bad_options_are_one_line_before_training(
+    arguments, words, text_file, tmp_path, monkeypatch
+):
+    (tmp_path / "rows.json").write_text('{"what": "Two runs.", "runs": [{"a": 1}, {"b": 2}]}')
+    (tmp_path / "bad").mkdir()
+    for name in recipes.MINILM.members:
+        (tmp_path / "bad" / name).write_text("no such thing")
+    places = {"{tmp}": str(tmp_path), "{text}": str(text_file)}
+
+    def filled(value):
+        if isinstance(value, list):
+            return [filled(one) for one in value]
+        for key, place in places.items():
+            value = value.replace(key, place) if isinstance(value, str) else value
+        return value
+
+    def trains(*_, **__):
+        pytest.fail("it went on to train")
+
+    monkeypatch.setattr(training, "fit", trains)
+    given = {"data": [str(text_file)], "out": str(tmp_path / "out"), "device": "cpu"}
+    with pytest.raises(InputError, match=words) as caught:
+        training.train(**{**given, **{k: filled(v) for k, v in arguments.items()}})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(text_file, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLMJOINT_CACHE", str(text_file / "inside"))
+    with pytest.raises(InputError, match=r"cannot write to .*inside .*set MLMJOINT_CACHE"):
+        training.train([str(text_file)], tmp_path / "out", recipe="en-small")
+
+
+def test_the_card_shows_the_trials(text_file, tmp_path):
+    told = {"what": "One run.", "runs": [{"rate": 0.1, "U-PPL": 9.5}]}
+    path = tmp_path / "trials.json"
+    path.write_text(json.dumps(told))
+    options = {"steps": 2, "batch_size": 8, "device": "cpu", "trials": str(path)}
+    card = training.train([str(text_file)], tmp_path / "out", score_limit=3, **options)
+    assert card["trials"] == told
+    assert "| 0.1 | 9.5 |" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_recipe_with_an_initialiser_has_its_width():
+    for name in ("en-small", "en-full"):
+        assert recipes.RECIPES[name].hidden_size is recipes.RECIPES[name].heads is None
+    assert (recipes.RECIPES["scratch"].hidden_size, recipes.RECIPES["scratch"].heads) == (128, 4)
+
+
+def test_the_books_commands_can_be_run():
+    parser = argparse.ArgumentParser()
+    training.add_arguments(parser)
+    found = re.findall(r"`mlmjoint train ([^`]*--out[^`]*)`", models_page.page(""))
+    assert found
+    for command in found:
+        args = vars(parser.parse_args(shlex.split(command)))
+        assert recipes.recipe_named(args["recipe"]).initialiser
+        training._check(**args)  # as `train` does
+        assert traintext.split_spec(args["data"][0]) == (Path("captions.txt"), [])
+
+
+def test_the_book_says_what_en_full_was_trained_with(monkeypatch):
+    page = " ".join(models_page.page("").split())
+    card = cards.read_card(ROOT / "results" / "full" / "models" / "en-full")
+    small = cards.read_card(ROOT / "mlmjoint" / "data" / "models" / "en-small")
+    for number in (
+        *(f"{one['training']['steps']:,}" for one in (card, small)),
+        *(f"{one['split']['train']:,}" for one in (card, small)),
+        *(f"{one['evaluation'][-1]['uppl']:.2f}" for one in (card, small)),
+        *(f"{one['evaluation'][-1]['tokens']:,}" for one in (card, small)),
+    ):
+        assert number in page.split("Why it predicts worse")[1]
+    assert "read 2 times each" in page and "`text:snli_dev.txt`" in page
+    # Said only while it is so.
+    card["training"]["steps"] = small["training"]["steps"]
+    assert models_page._shorter(card, [small]) == []
 
 
 def test_the_options_carry_every_setting():
@@ -354,5 +500,5 @@ def test_the_options_carry_every_setting():
     training.add_arguments(parser)
     given = vars(parser.parse_args(["--data", "x", "--out", "y", "--mask-rate", "0.2"]))
     assert given["mask_rate"] == 0.2
-    assert set(fitting.DEFAULTS) <= set(given)
-    assert all(given[key] is None for key in set(fitting.DEFAULTS) - {"mask_rate"})
+    assert set(settings.DEFAULTS) <= set(given)
+    assert all(given[key] is None for key in set(settings.DEFAULTS) - {"mask_rate"})

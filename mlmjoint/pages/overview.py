@@ -8,6 +8,7 @@ import math
 import tempfile
 from pathlib import Path
 
+from ..report import PAIRED
 from ..stats import Interval
 from . import stored
 
@@ -28,7 +29,6 @@ METHODS = {
     "chain-ab": "chain-ab",
     "chain-geo": "chain-geo",
 }
-TESTS = "Paired sign-flip tests over examples, Holm's correction in each column"
 FEWEST = 20  # pairs: below that an interval is a guess
 LABEL = "P-PPL ÷ that of the MLM"
 CUT = 3  # beyond it one joint would take the room that tells the others apart
@@ -42,7 +42,7 @@ def panels() -> dict[str, dict[str, dict[str, Interval]]]:
         for pairs in ("random", "contiguous"):
             cell = f"{name}-{pairs}"
             if cell in held and stored.count(cell) >= FEWEST:
-                tests = stored.read(cell)[TESTS]
+                tests = stored.read(cell)[PAIRED]
                 found = {m: tests[f"MLM − {row}"]["P-NLL"] for row, m in METHODS.items()}
                 # A gain of g nats divides the perplexity by e^g.
                 series[pairs] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..report import label
+from ..report import short_name
 from ..tabulate import number
 from . import stored
 from .markdown import replace_between, table
@@ -17,8 +17,8 @@ def page(before: str) -> str:
     rows, commands = [], []
     for cell in cells:
         found = stored.read(cell)["Perplexity"]
-        values = [number(found[label(name)]["P-PPL"].value) for name in SHOWN]
+        values = [number(found[short_name(name)]["P-PPL"].value) for name in SHOWN]
         rows.append([cell, stored.progress(cell), *values])
         commands.append(stored.manifest(cell)["command"])
-    lines = table(["P-PPL of", "pairs", *map(label, SHOWN)], rows)
+    lines = table(["P-PPL of", "pairs", *map(short_name, SHOWN)], rows)
     return replace_between(before, "results", [*lines, "```bash", *commands, "```", ""])

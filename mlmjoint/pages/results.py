@@ -6,7 +6,7 @@ import os
 import textwrap
 
 from .. import results
-from ..report import label
+from ..report import FAITHFUL, JSD, PAIRED, VARIANTS, short_name
 from ..tabulate import Entry
 from . import BOOK, chapters, stored
 from .markdown import dense, dropdown, header, join, link, table
@@ -23,10 +23,6 @@ OTHERS = "Other studies"
 # Many studies that say something only together, in a chapter's figure.
 FOLDED = (GROUPS["training"],)
 SHOWN = ("mlm", "mrf", "hcb", "ag")  # the paper's, side by side at a glance
-# Titles of the tables, as the report gives them.
-FAITHFUL, VARIANTS = "Faithfulness (nats)", "Variants of AG and HCB"
-JSD = "JSD between joints (nats)"
-PAIRED = "Paired sign-flip tests over examples, Holm's correction in each column"
 
 INTRO = """\
 # Results
@@ -100,19 +96,19 @@ def _glance(held: dict) -> list[str]:
     for cell, tables in held.items():
         joint = {name: row["P-PPL"] for name, row in tables["Perplexity"].items() if "P-PPL" in row}
         best = min(joint, key=lambda name: joint[name].value)
-        ag = tables[FAITHFUL].get(label("ag"), {}).get("A-KL")
+        ag = tables[FAITHFUL].get(short_name("ag"), {}).get("A-KL")
         (model,) = tables["Incompatibility"].values()
         rows.append(
             [
                 link(cell, f"study-{cell}"),
                 stored.progress(cell),
-                *(_value(joint.get(label(name))) for name in SHOWN),
+                *(_value(joint.get(short_name(name))) for name in SHOWN),
                 f"{best} {_value(joint[best])}",
                 _value(ag),
                 _value(model["incompatibility"]),
             ]
         )
-    headings = ["study", "pairs", *map(label, SHOWN), "lowest P-PPL", "A-KL of AG"]
+    headings = ["study", "pairs", *map(short_name, SHOWN), "lowest P-PPL", "A-KL of AG"]
     return dense(table([*headings, "incompatibility"], rows))
 
 
@@ -154,7 +150,7 @@ def _wide(*tables: dict) -> list[str]:
 
 def _against_ag(tests: dict) -> list[str]:
     """The comparisons with AG, all read as other − AG: above zero AG is better."""
-    ag, rows, columns = label("ag"), [], []
+    ag, rows, columns = short_name("ag"), [], []
     for name, row in tests.items():
         first, second = name.split(" − ")
         if ag not in (first, second):

@@ -17,7 +17,7 @@ LIBRARIES = {
         "numba",
     ),
     "Training and data": ("accelerate", "datasets"),
-    "Notebooks and figures": ("papermill", "jupytext", "nbval", "matplotlib", "pandas"),
+    "Notebooks and figures": ("papermill", "jupytext", "nbval", "matplotlib", "seaborn"),
     "The pages": ("jupyter-book", "Sphinx", "myst-nb", "sphinx-book-theme", "sphinx-proof"),
 }
 INTRO = """\

@@ -17,15 +17,15 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
-from .. import report, results, stats
+from .. import names, records, report, results, stats, tabulate
 from ..records import RECORDS, Study, read_manifest
 from ..tabulate import Entry, Table, to_csv
 
 PROFILE = "full"
 SOURCES = "sources.json"
 DIGITS = 7  # records hold no more
-# Renewed when what computes a table changes, too.
-CODE = tuple(Path(module.__file__) for module in (report, stats))
+# Renewed when what reads the records, computes a table or writes it changes, too.
+CODE = tuple(Path(module.__file__) for module in (names, records, report, stats, tabulate))
 
 
 def cells() -> list[str]:
@@ -89,8 +89,8 @@ def folder() -> Path:
 def fingerprint(cell: str) -> str:
     """Of a study's records and of the code that sums them up."""
     digest = hashlib.sha256()
-    records = results.cell_folder(PROFILE, cell) / RECORDS
-    for path in (records, *CODE):
+    measured = results.cell_folder(PROFILE, cell) / RECORDS
+    for path in (measured, *CODE):
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
 

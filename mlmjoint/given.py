@@ -1,0 +1,51 @@
+"""What a user gives, read once and for all: paths with a ``~``, whole numbers, broken text."""
+
+from __future__ import annotations
+
+import operator
+import os
+from pathlib import Path
+
+from .errors import InputError
+
+
+def path(given: str | os.PathLike) -> Path:
+    """A path with its ``~`` written out, as a shell does unless it is quoted."""
+    try:
+        return Path(given).expanduser()
+    except RuntimeError:
+        user = Path(given).parts[0]
+        raise InputError(
+            f"{str(given)!r}: no home folder is known for {user}; write the path in full"
+        ) from None
+
+
+def whole(value) -> int | None:
+    """A whole number of any library, or None. True is one to Python and a slip to everybody else.
+
+    >>> whole(3), whole(3.0), whole("3"), whole(True)
+    (3, None, None, None)
+    """
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None
+
+
+def index(name: str, value, size: int) -> int:
+    """A place among ``size``, counted from 0; ``name`` is what a refusal calls it."""
+    found = whole(value)
+    if found is None:
+        raise InputError(f"{name} {value!r} is no whole number; choose from 0..{size - 1}")
+    if not 0 <= found < size:
+        raise InputError(f"{name} {found} lies outside 0..{size - 1}")
+    return found
+
+
+def half_character(text: str) -> str | None:
+    """The first lone surrogate of a text, which no tokenizer reads and no file holds, or None."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return text[error.start]
+    return None
