@@ -45,7 +45,7 @@ U-PPL on {mine[source]}, {mine[uppl]:.2f} against
 COPIED = """\
 ### The text of its studies
 
-They read `{spec}`: {source}, as written there, one sentence a line.
+They read `{spec}`: {source}, one sentence a line.
 """
 TOY_MINUTES = 5  # what training the toy model was to take
 LATE = (
