@@ -25,10 +25,11 @@ from transformers import (
 )
 
 from .errors import InputError
+from .given import folder as make_folder
 from .masking import Masker, Sentences, Stream, masked_loss
 from .perplexity import unary_perplexity
 from .quiet import quiet
-from .settings import SCHEDULE, check_device, check_settings, make_folder
+from .settings import SCHEDULE, check_device, check_settings
 
 
 class MaskedTrainer(Trainer):

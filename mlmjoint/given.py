@@ -1,4 +1,4 @@
-"""What a user gives, read once and for all: paths with a ``~``, whole numbers, broken text."""
+"""What a user gives, read once and for all: paths, folders, whole numbers, broken text."""
 
 from __future__ import annotations
 
@@ -18,6 +18,22 @@ def path(given: str | os.PathLike) -> Path:
         raise InputError(
             f"{str(given)!r}: no home folder is known for {user}; write the path in full"
         ) from None
+
+
+def folder(out: str | os.PathLike) -> Path:
+    """The folder a run writes to, made if it is not there."""
+    if not str(out).strip():
+        raise InputError(f"--out {str(out)!r} names no folder; choose one, or . for this one")
+    made = path(out)
+    try:
+        made.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot make the folder '{made}' ({error.strerror}); choose another --out"
+        ) from None
+    if not os.access(made, os.W_OK | os.X_OK):
+        raise InputError(f"cannot write to the folder '{made}'; choose another --out")
+    return made
 
 
 def whole(value) -> int | None:

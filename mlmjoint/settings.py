@@ -1,10 +1,8 @@
-"""The settings of a training run: their defaults, what they may be, where the run may write."""
+"""The settings of a training run: their defaults and what they may be."""
 
 from __future__ import annotations
 
 import math
-import os
-from pathlib import Path
 
 from . import given
 from .device import pick_device
@@ -80,17 +78,3 @@ def check_device(device) -> bool:
             "(CUDA_VISIBLE_DEVICES says which GPU)"
         )
     return pick_device(device).type == "cuda"  # a Mac's auto trains on its CPU
-
-
-def make_folder(out) -> Path:
-    """The folder a run writes to, made if it is not there."""
-    folder = given.path(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"cannot make the folder '{folder}' ({error.strerror}); choose another --out"
-        ) from None
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"cannot write to the folder '{folder}'; choose another --out")
-    return folder

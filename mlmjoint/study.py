@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from pathlib import Path
 
 from . import corpora, given, manifests, results
 from .ask import check_methods
@@ -79,7 +78,7 @@ def study(
     corpus = corpora.corpus(data, n, seed)
     measures = Measures(methods, extras, as_published, data == "toy", batch_size)
     jobs, counts = plan(mlm, corpus, pairs, seed, as_published)
-    folder = _make_folder(out)
+    folder = given.folder(out)
     manifest = manifests.describe(
         mlm, name, corpus, data_name, source, seed, pairs, measures, folder, n
     )
@@ -135,19 +134,6 @@ def plan(mlm: MLM, corpus, pairs: str, seed: int, as_published: bool) -> tuple[l
             f"{mlm.name}; give longer ones"
         )
     return jobs, dict(counts)
-
-
-def _make_folder(out) -> Path:
-    if not str(out).strip():
-        raise InputError(f"--out {str(out)!r} names no folder; choose one, or . for this one")
-    folder = given.path(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"cannot make the folder {folder} ({error.strerror}); choose another --out"
-        ) from None
-    return folder
 
 
 def add_arguments(parser) -> None:

@@ -22,7 +22,7 @@ from .fitting import fit, leads
 from .perplexity import logits_at
 from .quiet import quiet
 from .recipes import RECIPES
-from .settings import check_settings, make_folder
+from .settings import check_settings
 from .toygrammar import RULES_TEXT
 from .toyworld import VOCAB, ToyWorld, tokenizer
 
@@ -123,7 +123,7 @@ def train_toy(
         command = command_line(RECIPE, "toy", seed, settings, save_every=save_every)
     if sentences < 1:
         raise InputError(f"{sentences} sentences cannot be trained on; ask for at least 1")
-    make_folder(out)
+    given.folder(out)
     world = ToyWorld()
     texts = world.sample_text(sentences, seed)
     others = world.sample_text(held_out, HELD_OUT_SEED + seed)

@@ -8,11 +8,11 @@ import shlex
 import numpy as np
 import torch
 
-from . import cards, recipes, traintext, wheels
+from . import cards, given, recipes, traintext, wheels
 from .errors import InputError
 from .fitting import check_packages, fit, leads
 from .perplexity import unary_perplexity
-from .settings import DEFAULTS, check_settings, check_whole, is_number, make_folder
+from .settings import DEFAULTS, check_settings, check_whole, is_number
 
 # The options that the recipe toy heeds: it makes its own text, split and card.
 TOY = ("out", "recipe", "seed", "device", "save_every", "settings")
@@ -65,7 +65,7 @@ def train(
     barred = [s for spec in exclude for s in traintext.read_sentences(spec)]
     excluded = [_source(spec) for spec in exclude]
     folder = recipes.initialiser_folder(recipe, initialiser)
-    out = make_folder(out)
+    out = given.folder(out)
     rows, text, training, aside, seen = [], [], [], [], set()
     for number, (spec, sentences) in enumerate(zip(data, texts, strict=True)):
         found = [s for s in sentences if s not in seen]
