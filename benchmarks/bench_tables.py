@@ -19,6 +19,7 @@ import torch
 from transformers import BertConfig, BertForMaskedLM
 
 from benchmarks.baseline import fill_table
+from mlmjoint.products import product
 from mlmjoint.routes import choose_route
 
 # mlmjoint.conditionals names the function; the pieces it is made of are timed here.
@@ -72,7 +73,7 @@ def flops_per_sequence(layers: int, width: int, heads: int) -> float:
     """Multiplications and additions the fast route does for one substitution."""
     inner = 4 * width
     ffn = 2 * width * inner
-    first = 5 * width**2 + 2 * T * heads * width + T * ffn
+    first = 5 * width**2 + ffn + T * (2 * heads * (width + inner) + width * inner)
     middle = T * (4 * width**2 + ffn) + 2 * T**2 * width
     last = 4 * width**2 + 2 * T * heads * width + ffn
     head = width**2 + V * width
@@ -85,17 +86,16 @@ def gemm_rate(model, rows: int) -> float:
     for layer in model.bert.encoder.layer[1:-1]:
         attention = layer.attention
         parts = (attention.self.query, attention.self.key, attention.self.value)
-        weights.append(torch.cat([part.weight for part in parts]).detach().t().contiguous())
+        weights.append(torch.cat([part.weight for part in parts]).detach())
         for linear in (attention.output.dense, layer.intermediate.dense, layer.output.dense):
-            weights.append(linear.weight.detach().t())
-    # Warm buffers, shared by products of one shape, as in the encoder.
-    inputs = {w.shape[0]: torch.randn(rows, w.shape[0]) for w in weights}
-    outputs = {w.shape[1]: torch.zeros(rows, w.shape[1]) for w in weights}
+            weights.append(linear.weight.detach())
+    inputs = {w.shape[1]: torch.randn(rows, w.shape[1]) for w in weights}
+    products = [(product(w), inputs[w.shape[1]]) for w in weights]
     started = time.process_time()
-    for w in weights:
-        torch.mm(inputs[w.shape[0]], w, out=outputs[w.shape[1]])
+    for multiply, x in products:
+        multiply(x)
     seconds = time.process_time() - started
-    return sum(2.0 * rows * w.shape[0] * w.shape[1] for w in weights) / seconds
+    return sum(2.0 * rows * w.numel() for w in weights) / seconds
 
 
 def compare(name: str, threads: int, repeats: int) -> dict:

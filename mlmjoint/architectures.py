@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import nn
 
+from .products import product
+
 Tensor = torch.Tensor
+Product = Callable[[Tensor], Tensor]
 
 
 @dataclass
 class Layer:
-    """x = norm1(x + attention(x)); x = norm2(x + w2·act(w1·x)). Weights multiply from the right."""
+    """x = norm1(x + attention(x)); x = norm2(x + w2·act(w1·x)). Weights multiply from the right;
+    ``qkv``, ``o``, ``up`` and ``down`` are the products with them, without a bias but for qkv's.
+    """
 
     w_qkv: Tensor  # (H, 3H)
     b_q: Tensor  # (H,); the key bias shifts all scores of a query alike: softmax drops it
@@ -22,10 +28,13 @@ class Layer:
     norm1: nn.LayerNorm
     w1: Tensor  # (H, F)
     b1: Tensor  # (F,)
-    w2: Tensor  # (F, H)
     b2: Tensor  # (H,)
     norm2: nn.LayerNorm
     act: Callable[[Tensor], Tensor]
+    qkv: Product  # (n, H) -> (n, 3H)
+    o: Product  # (n, H) -> (n, H)
+    up: Product  # (n, H) -> (n, F)
+    down: Product  # (n, F) -> (n, H)
 
 
 @dataclass
@@ -37,6 +46,19 @@ class Stack:
     embed: Callable[[Tensor, Tensor], Tensor]  # token ids (n,), position ids (n,) -> (n, H)
     position_ids: Callable[[Tensor], Tensor]  # input ids (T,) -> (T,)
     padding_id: int | None  # writing this token moves the position ids of others, or None
+
+    @cached_property
+    def first_product(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The first layer's w1 behind its layer norm, but for the norm's scale.
+
+        norm1(y)·w1 = scale(y) y·w + shift. Returns w (H, F), w for a head's value (heads, d, F),
+        and the shift (F,).
+        """
+        layer = self.layers[0]
+        w = layer.norm1.weight[:, None] * layer.w1
+        w = w - w.mean(0)  # which takes off the mean of y
+        by_head = layer.w_o.reshape(self.heads, -1, layer.w_o.shape[1])  # (heads, d, H)
+        return w, torch.matmul(by_head, w), layer.norm1.bias @ layer.w1
 
 
 def read_stack(model: nn.Module) -> Stack | None:
@@ -55,17 +77,25 @@ def read_stack(model: nn.Module) -> Stack | None:
 
 
 def _layer(q, k, v, o, norm1, up, down, norm2, act) -> Layer:
-    # One contiguous (H, 3H) matrix makes the three projections a single product.
-    w_qkv = torch.cat([q.weight, k.weight, v.weight]).t().contiguous()
-    # On a CPU the products of small models run a tenth faster on transposed copies.
-    copy = q.weight.device.type == "cpu"
-    w_o, w1, w2 = (_right(linear.weight, copy) for linear in (o, up, down))
-    b_o = torch.addmv(o.bias, o.weight, v.bias)
-    return Layer(w_qkv, q.bias, w_o, b_o, norm1, w1, up.bias, w2, down.bias, norm2, act)
-
-
-def _right(weight: Tensor, copy: bool) -> Tensor:
-    return weight.t().contiguous() if copy else weight.t()
+    # One (3H, H) matrix makes the three projections a single product.
+    w_qkv = torch.cat([q.weight, k.weight, v.weight])
+    b_qkv = torch.cat([q.bias, torch.zeros_like(k.bias), torch.zeros_like(v.bias)])
+    return Layer(
+        w_qkv=w_qkv.t(),
+        b_q=q.bias,
+        w_o=o.weight.t(),
+        b_o=torch.addmv(o.bias, o.weight, v.bias),
+        norm1=norm1,
+        w1=up.weight.t(),
+        b1=up.bias,
+        b2=down.bias,
+        norm2=norm2,
+        act=act,
+        qkv=product(w_qkv, b_qkv),
+        o=product(o.weight),
+        up=product(up.weight),
+        down=product(down.weight),
+    )
 
 
 def _bert_layer(layer) -> Layer:

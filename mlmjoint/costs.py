@@ -8,7 +8,7 @@ plain forward of one sequence, logits at every position, takes (book: eq-plain-f
 
 and the fast route of ``encoder.py`` for one substitution (book: eq-fast-flops)
 
-.. math:: 2 \left[ (L-1) \cdot 2THF + (L-2)(4TH^2 + 2T^2H) + \dots + H^2 + HV \right]
+.. math:: 2 \left[ (2L-3) THF + (L-2)(4TH^2 + 2T^2H) + \dots + H^2 + HV \right]
 
 where the dots are what is done once per sequence: see :func:`fast_flops`.
 """
@@ -108,6 +108,9 @@ def fast_flops(shape: Shape, length: int, tokens: tuple[int, int] | None = None)
     """
     at_a, at_b = _sizes(shape, length, tokens)
     once = 2 * _first_layer_once(shape, length)
+    if shape.layers > 1:
+        # w1 behind the output projection and on the layer norm's shift, for both tables.
+        once += (shape.width + 1) * shape.width * shape.inner
     per_token = _substitution(shape, length)
     heads = 2 * at_a * at_b * shape.embedded
     # The two predictions with both masked run the whole encoder, and the head at one position.
@@ -223,7 +226,8 @@ def _first_layer_once(shape: Shape, length: int) -> int:
     width = shape.width
     read = length if shape.layers > 1 else 1
     project = length * (_widening(shape) + 3 * width**2)
-    return project + read * (2 * (length - 1) * width + width**2)
+    folded = 2 * length * width * shape.inner if shape.layers > 1 else 0
+    return project + read * (2 * (length - 1) * width + width**2) + folded
 
 
 def _substitution(shape: Shape, length: int) -> int:
@@ -233,9 +237,13 @@ def _substitution(shape: Shape, length: int) -> int:
     read = 1 if single else length
     ffn = 2 * width * inner
     # The new token's query, key, value and output; its share folded into every query's blend.
-    first = _widening(shape) + 4 * width**2 + read * (width + 2 * heads * width + ffn)
-    if not single:
+    first = _widening(shape) + 4 * width**2 + read * (width + 2 * heads * width)
+    if single:
+        first += ffn
+    else:
         first += 2 * (length - 1) * width + width**2  # the new token's own attention
+        # w1 of its value, of its own state, and in every query's blend; w2 at every position.
+        first += ffn + length * (2 * heads * inner + width * inner)
     middle = length * (4 * width**2 + ffn + 2 * length * width)
     # At one position: query, key side, value side and output, against all states.
     last = 4 * width**2 + 2 * length * heads * width + ffn

@@ -6,7 +6,8 @@ at position m is wanted. So in a post-layer-norm encoder with absolute positions
 * first layer: queries, keys and values of the other tokens are computed once. The new key takes
   the share w = sigmoid(q·k_new/√d - logsumexp of the fixed scores) of each query's attention, and
   the output projection is linear, so the attention output is a blend of two precomputed vectors
-  per head and only the feed-forward runs at every position;
+  per head. So is, but for the layer norm's scale, its product with the feed-forward's first
+  matrix: only the second runs at every position;
 * middle layers: in full, in batches that stay in cache;
 * last layer: query, output and feed-forward at m only, with the key and value projections moved
   to the query's side.
@@ -36,8 +37,8 @@ class Substitutions:
     def hidden(self, tokens: Tensor) -> Tensor:
         """Final hidden states at the masked position, token by token: (n,) -> (n, H)."""
         layers = self.stack.layers
-        x = self._first_attention(tokens)  # (n, T, H), or (n, 1, H) if there is one layer
-        x = self._feed_forward(layers[0], x)
+        x, inner = self._first_attention(tokens)  # (n, T, H), or (n, 1, H) if there is one layer
+        x = self._feed_forward(layers[0], x, inner)
         for layer in layers[1:-1]:
             x = self._feed_forward(layer, self._attention(layer, x))
         if len(layers) > 1:
@@ -51,7 +52,7 @@ class Substitutions:
         # A lone layer is needed at the masked position only.
         self.kept = list(range(length)) if len(self.stack.layers) > 1 else [self.m]
         others = [t for t in range(length) if t != self.s]
-        q, k, v = _project(layer, x).view(length, 3, heads, -1).unbind(1)  # (T, heads, d)
+        q, k, v = layer.qkv(x).view(length, 3, heads, -1).unbind(1)  # (T, heads, d)
         self.scale = q.shape[-1] ** -0.5
         self.q = q[self.kept] * self.scale  # (kept, heads, d)
         self.k, self.v = k[others], v[others]  # (T - 1, heads, d)
@@ -62,29 +63,40 @@ class Substitutions:
         self.w_o = layer.w_o.reshape(heads, -1, width)  # (heads, d, H)
         self.old = torch.einsum("thd,hdk->thk", context, self.w_o).contiguous()  # (kept, heads, H)
         self.base = self.old.sum(1) + layer.b_o + x[self.kept]  # (kept, H)
+        if len(self.kept) > 1:
+            w_1, self.w_o1, self.beta1 = self.stack.first_product
+            self.old1 = torch.einsum("thd,hdf->thf", context, self.w_o1).contiguous()
+            self.base1 = self.base @ w_1  # (T, F)
 
-    def _first_attention(self, tokens: Tensor) -> Tensor:
+    def _first_attention(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What the first feed-forward reads; and w1 times it, unless there is but one layer."""
         layer, heads = self.stack.layers[0], self.stack.heads
         x_new = self.stack.embed(tokens, self.positions[self.s].expand(len(tokens)))  # (n, H)
         n, width = x_new.shape
-        qkv = _project(layer, x_new).view(n, 3, heads, -1)
+        qkv = layer.qkv(x_new).view(n, 3, heads, -1)
         q_new, k_new, v_new = qkv.unbind(1)  # (n, heads, d)
         v_out = torch.bmm(v_new.transpose(0, 1), self.w_o).transpose(0, 1).contiguous()
         scores = torch.bmm(k_new.transpose(0, 1), self.q.permute(1, 2, 0))  # (heads, n, kept)
         weights = torch.sigmoid(scores.permute(1, 2, 0) - self.log_norm)  # (n, kept, heads)
-        out = x_new.new_empty(n, len(self.kept), width)
+        norm, skip = layer.norm1, self.s if len(self.kept) > 1 else -1
         if self.kernels:
-            norm = layer.norm1
-            arrays = (weights.contiguous(), v_out, self.old, self.base, norm.weight, norm.bias)
-            skip = self.s if len(self.kept) > 1 else -1
-            fold_norm(out.numpy(), skip, *map(_array, arrays), norm.eps)
+            weights = weights.contiguous()
+            out = x_new.new_empty(n, len(self.kept), width)
+            scales = x_new.new_ones(n, len(self.kept))
+            arrays = (weights, v_out, self.old, self.base, norm.weight, norm.bias)
+            fold_norm(_array(out), skip, *map(_array, arrays), norm.eps, _array(scales))
         else:
-            torch.baddbmm(self.base.expand(n, -1, -1), weights, v_out, out=out)
-            out -= torch.bmm(weights.transpose(0, 1), self.old).transpose(0, 1)
-            out = layer.norm1(out)
-        if len(self.kept) > 1:
-            out[:, self.s] = self._attention_of_new(layer, x_new, q_new, k_new, v_new)
-        return out
+            out = _blend(weights, v_out, self.old, self.base)
+            scales = (out.var(-1, correction=0) + norm.eps).rsqrt()
+            out = norm(out)
+        if skip < 0:
+            return out, None
+        v_in = torch.bmm(v_new.transpose(0, 1), self.w_o1).transpose(0, 1)
+        inner = _blend(weights, v_in, self.old1, self.base1)  # (n, T, F)
+        torch.addcmul(self.beta1, inner, scales[..., None], out=inner)
+        x_new = self._attention_of_new(layer, x_new, q_new, k_new, v_new)  # (n, H)
+        out[:, skip], inner[:, skip] = x_new, layer.up(x_new)
+        return out, inner
 
     def _attention_of_new(self, layer: Layer, x_new, q_new, k_new, v_new) -> Tensor:
         """The substituted token's own attention: over the fixed keys and itself."""
@@ -96,16 +108,16 @@ class Substitutions:
         weights = scores.softmax(-1)
         context = torch.bmm(weights[..., :-1].transpose(0, 1), self.v.transpose(0, 1))
         context = context.transpose(0, 1) + weights[..., -1:] * v_new  # (n, heads, d)
-        return layer.norm1(torch.addmm(layer.b_o, context.reshape(n, -1), layer.w_o) + x_new)
+        return layer.norm1(layer.o(context.reshape(n, -1)) + layer.b_o + x_new)
 
     def _attention(self, layer: Layer, x: Tensor) -> Tensor:
         n, length, width = x.shape
         flat = x.view(-1, width)
-        qkv = _project(layer, flat).view(n, length, 3, self.stack.heads, -1)
+        qkv = layer.qkv(flat).view(n, length, 3, self.stack.heads, -1)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # (n, heads, T, d)
         context = nn.functional.scaled_dot_product_attention(q, k, v)  # (n, heads, T, d)
         context = context.transpose(1, 2).reshape(-1, width)
-        return self._add_norm(context @ layer.w_o, layer.b_o, flat, layer.norm1).view(x.shape)
+        return self._add_norm(layer.o(context), layer.b_o, flat, layer.norm1).view(x.shape)
 
     def _last_attention(self, layer: Layer, x: Tensor) -> Tensor:
         n, _, width = x.shape
@@ -120,17 +132,18 @@ class Substitutions:
         seen = torch.bmm(weights, x).transpose(0, 1)  # (heads, n, H)
         by_head = w_v.view(width, heads, d).transpose(0, 1)  # (heads, H, d)
         context = torch.bmm(seen, by_head).transpose(0, 1).reshape(n, width)
-        return self._add_norm(context @ layer.w_o, layer.b_o, here, layer.norm1)[:, None]
+        return self._add_norm(layer.o(context), layer.b_o, here, layer.norm1)[:, None]
 
-    def _feed_forward(self, layer: Layer, x: Tensor) -> Tensor:
+    def _feed_forward(self, layer: Layer, x: Tensor, inner: Tensor | None = None) -> Tensor:
+        """norm2(x + w2·act(w1·x)); ``inner`` is w1·x, if it is known."""
         flat = x.view(-1, x.shape[-1])
+        inner = layer.up(flat) if inner is None else inner.view(len(flat), -1)
         # One pass for bias and gelu beats two; with more threads torch's own two are shared out.
         if self.kernels and _is_exact_gelu(layer.act) and torch.get_num_threads() == 1:
-            inner = flat @ layer.w1
             bias_gelu(_array(inner), _array(layer.b1))
         else:
-            inner = layer.act(torch.addmm(layer.b1, flat, layer.w1))
-        return self._add_norm(inner @ layer.w2, layer.b2, flat, layer.norm2).view(x.shape)
+            inner = layer.act(inner.add_(layer.b1))
+        return self._add_norm(layer.down(inner), layer.b2, flat, layer.norm2).view(x.shape)
 
     def _add_norm(self, y: Tensor, bias: Tensor, residual: Tensor, norm: nn.LayerNorm) -> Tensor:
         if not self.kernels:
@@ -140,15 +153,16 @@ class Substitutions:
         return y
 
 
-def _project(layer: Layer, x: Tensor) -> Tensor:
-    """Queries, keys and values of x (n, H) side by side: (n, 3H)."""
-    qkv = x @ layer.w_qkv
-    qkv[:, : x.shape[1]] += layer.b_q
-    return qkv
-
-
 def _array(tensor: Tensor):
     return tensor.detach().numpy()
+
+
+def _blend(weights: Tensor, new: Tensor, old: Tensor, base: Tensor) -> Tensor:
+    """base[t] + Σ_h weights[b, t, h] (new[b, h] - old[t, h]), as two products: (n, T, width)."""
+    out = torch.baddbmm(base.expand(len(new), -1, -1), weights, new)
+    by_position = out.transpose(0, 1)  # (T, n, width)
+    torch.baddbmm(by_position, weights.transpose(0, 1), old, alpha=-1, out=by_position)
+    return out
 
 
 def _is_exact_gelu(act) -> bool:

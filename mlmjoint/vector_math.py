@@ -63,7 +63,10 @@ def bias_gelu(x, bias):
 
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
 def _norm_row(row, gamma, beta, eps):
-    """Layer norm of one row in place, two passes: the mean first, then the centred squares."""
+    """Layer norm of one row in place, two passes: the mean first, then the centred squares.
+
+    Returns what the centred row was multiplied by.
+    """
     n = row.shape[0]
     total = f32(0.0)
     for k in range(n):
@@ -76,6 +79,7 @@ def _norm_row(row, gamma, beta, eps):
     scale = f32(1.0) / math.sqrt(squares / f32(n) + eps)
     for k in range(n):
         row[k] = (row[k] - mean) * scale * gamma[k] + beta[k]
+    return scale
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")
@@ -95,11 +99,12 @@ def _mix(row, weight, new, old):
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")
-def fold_norm(out, skip, weights, new, old, base, gamma, beta, eps):
+def fold_norm(out, skip, weights, new, old, base, gamma, beta, eps, scales):
     """The first layer's attention with one key replaced, its residual and its layer norm.
 
     out[b, t] <- layer_norm(base[t] + Σ_h weights[b, t, h] (new[b, h] - old[t, h])) for t != skip;
     out (B, T, H), weights (B, T, heads), new (B, heads, H), old (T, heads, H), base (T, H).
+    scales (B, T) receives what the layer norm divided by, inverted.
     """
     for b in range(out.shape[0]):
         for t in range(out.shape[1]):
@@ -109,4 +114,4 @@ def fold_norm(out, skip, weights, new, old, base, gamma, beta, eps):
             row[:] = base[t]
             for h in range(new.shape[1]):
                 _mix(row, weights[b, t, h], new[b, h], old[t, h])
-            _norm_row(row, gamma, beta, f32(eps))
+            scales[b, t] = _norm_row(row, gamma, beta, f32(eps))

@@ -14,6 +14,7 @@ from mlmjoint.device import free_memory, pick_device, pick_dtype
 from mlmjoint.encoder import Substitutions
 from mlmjoint.heads import find_head
 from mlmjoint.normalise import log_softmax, normalise_columns, normalise_rows
+from mlmjoint.products import product
 from mlmjoint.vector_math import add_norm, bias_gelu, exp32, fold_norm
 
 
@@ -50,6 +51,29 @@ def test_hidden_states_equal_the_models_own(layers, kernels, length):
             fast.kernels = kernels
             found = fast.hidden(tokens)
         torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize("rows", [1, 7, 1000])
+def test_a_product_is_a_linear_layer(dtype, with_bias, rows):
+    torch.manual_seed(0)
+    layer, wide = nn.Linear(24, 40, bias=with_bias).to(dtype), torch.randn(rows, 3, 24).to(dtype)
+    multiply, x = product(layer.weight, layer.bias), wide[:, 1]  # rows that do not touch
+    with torch.inference_mode():
+        expected = layer(x)
+        torch.testing.assert_close(
+            multiply(x), expected, atol=2e-6, rtol=0.02 * (dtype.itemsize < 4)
+        )
+
+
+def test_the_first_product_is_w1_behind_the_layer_norm():
+    stack = read_stack(small_bert().double())
+    layer, y = stack.layers[0], torch.randn(5, 24, dtype=torch.float64)
+    w, by_head, shift = stack.first_product
+    scale = (y.var(-1, correction=0) + layer.norm1.eps).rsqrt()[:, None]
+    torch.testing.assert_close(scale * (y @ w) + shift, layer.norm1(y) @ layer.w1)
+    torch.testing.assert_close((y @ layer.w_o) @ w, y @ by_head.reshape(24, -1))
 
 
 def test_the_head_alone_equals_the_models_logits():
@@ -109,10 +133,12 @@ def test_fold_norm_blends_and_skips():
     base, out, norm = torch.randn(4, 10), torch.full((2, 4, 10), 7.0), nn.LayerNorm(10)
     expected = base + (weights[..., None] * (new[:, None] - old)).sum(2)
     arrays = (weights, new, old, base, norm.weight, norm.bias)
-    fold_norm(out.numpy(), 1, *(t.detach().numpy() for t in arrays), norm.eps)
-    rest = [0, 2, 3]
+    scales, rest = torch.zeros(2, 4), [0, 2, 3]
+    fold_norm(out.numpy(), 1, *(t.detach().numpy() for t in arrays), norm.eps, scales.numpy())
     torch.testing.assert_close(out[:, rest], norm(expected).detach()[:, rest], atol=2e-6, rtol=0)
     assert bool((out[:, 1] == 7).all())
+    inverse = (expected.var(-1, unbiased=False) + norm.eps).rsqrt()
+    torch.testing.assert_close(scales[:, rest], inverse[:, rest])
 
 
 SCALES = {
