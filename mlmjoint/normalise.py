@@ -12,7 +12,7 @@ import torch
 
 from .vector_math import exp32, f32
 
-COMPILED_WITH = "1585dc4f"  # vector_math.py: see kernels.py
+COMPILED_WITH = "21bb70fe"  # vector_math.py: see kernels.py
 
 # Row tiles of a column block stay in the first-level cache; partial sums join in float64.
 TILE = 32
