@@ -13,8 +13,8 @@ Tensor = torch.Tensor
 def product(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
     """The function x (n, K) -> x·weightᵀ + bias (n, N), for a weight (N, K) as nn.Linear keeps it.
 
-    In float32 on an x86 CPU the weight is packed for oneDNN's kernels: packed anew in every call,
-    as torch.mm must, a third of the time is lost where two processes share the memory.
+    In float32 on an x86 CPU the weight is packed for oneDNN's kernels, once; torch.mm packs it anew
+    in every call.
     """
     if _packable(weight):
         # What torch.compile lowers a frozen linear layer to.
