@@ -200,8 +200,8 @@ def shrinks(study: Study, method: str = "ag", by: str = "distance", seed: int = 
     if None in held or len(set(held)) < 2:
         return None
     gain = gaps(study, "p_nll", "mlm", method)
-    # ∞ − ∞ is as little a number as ∞, which has no slope.
-    found = slope(np.log2(held), np.nan_to_num(gain, nan=np.inf, posinf=np.inf), seed)
+    # ∞ − ∞ is as little a number as ∞ or −∞, which have no slope.
+    found = slope(np.log2(held), np.where(np.isfinite(gain), gain, np.inf), seed)
     lost = stats.Interval(-found.interval.value, -found.interval.high, -found.interval.low)
     tests = (Comparison("loss per doubling", "", lost, found.p, found.p),)
     what = "token distance" if by == "distance" else "distance in the tree"

@@ -7,7 +7,7 @@ import difflib
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -116,11 +116,12 @@ def names() -> list[str]:
 
 @dataclass(frozen=True)
 class Encoded:
-    """A sentence as token ids, special tokens included, and which of them are special."""
+    """A sentence as token ids, special tokens included, which of them are no text, and if cut."""
 
     sentence: Sentence
     input_ids: list[int]
     special: list[bool]
+    truncated: bool = False
 
 
 def encode(
@@ -129,12 +130,14 @@ def encode(
     max_length: int | None = None,
     min_tokens: int = 2,
     counts: Counter | None = None,
+    text: Container[int] | None = None,
 ) -> Iterator[Encoded]:
     """Tokenize sentences one by one, skipping what no pair can be drawn from.
 
     A sentence longer than the tokenizer's (or the model's ``max_length``) limit is truncated the
     tokenizer's way; one with fewer than ``min_tokens`` text tokens, or with a mask of its own, is
-    skipped. ``counts`` receives how many were ``truncated`` and ``skipped``.
+    skipped, and ``counts`` receives how many. ``text`` names the tokens that are text; without it
+    all but the special ones are.
     """
     counts = Counter() if counts is None else counts
     special = special_ids(tokenizer)
@@ -144,12 +147,11 @@ def encode(
         truncated = len(ids) > limit
         if truncated:
             ids = tokenizer(sentence.text, truncation=True, max_length=limit)["input_ids"]
-        flags = [token in special for token in ids]
+        flags = [token in special or (text is not None and token not in text) for token in ids]
         if flags.count(False) < min_tokens or tokenizer.mask_token_id in ids:
             counts["skipped"] += 1
             continue
-        counts["truncated"] += truncated
-        yield Encoded(sentence, list(ids), flags)
+        yield Encoded(sentence, list(ids), flags, truncated)
 
 
 def _collect(rows, keep_repeats: bool, limit: int | None) -> tuple[list[Sentence], dict]:
@@ -187,10 +189,9 @@ def _jsonl_rows(path: Path, names: list[str]):
             continue
         try:
             record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(
-                f"line {number} of {path} is not JSON ({error.msg}); mend it"
-            ) from None
+        except (ValueError, RecursionError) as error:
+            why = getattr(error, "msg", None) or str(error)
+            raise InputError(f"line {number} of {path} is not JSON ({why}); mend it") from None
         for name in names:
             missing = not isinstance(record, dict) or name not in record
             if missing or not isinstance(record[name], str | None):

@@ -86,7 +86,7 @@ class RayEngine:
                 worker, job = pending.pop(future)
                 try:
                     answer = ray.get(future)
-                except ray.exceptions.RayActorError:
+                except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError):
                     deaths[job] += 1
                     if deaths[job] >= MOST_DEATHS:
                         raise InputError(_gave_up(job)) from None
@@ -99,6 +99,7 @@ class RayEngine:
                     # The worker's own one line, without the traceback of the way here.
                     raise (error.cause if isinstance(error.cause, InputError) else error) from None
                 if job is None:
+                    deaths[None] = 0  # the model does fit
                     self._check(answer, mlm)
                 else:
                     left -= 1

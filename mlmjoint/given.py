@@ -10,9 +10,17 @@ from .errors import InputError
 
 
 def path(given: str | os.PathLike) -> Path:
-    """A path with its ``~`` written out, as a shell does unless it is quoted."""
+    """A path with its ``~`` written out, as a shell does unless it is quoted. It need not exist,
+    but one that cannot even be asked for, too long or behind a closed door, is refused.
+    """
     try:
-        return Path(given).expanduser()
+        found = Path(given).expanduser()
+        found.exists()
+        return found
+    except OSError as error:
+        raise InputError(
+            f"{str(given)!r} cannot be looked up ({error.strerror}); give another path"
+        ) from None
     except RuntimeError:
         user = Path(given).parts[0]
         raise InputError(

@@ -57,6 +57,11 @@ def _sentences(table, columns: tuple[str, ...], split: str):
         batch = table[start : start + BATCH]
         for column in columns:
             for row, text in zip(batch["mlmjoint_row"], batch[column], strict=True):
+                if not isinstance(text, str | None):
+                    raise InputError(
+                        f"row {row} of {split} holds {text!r} in {column}, which is no text; "
+                        "give a column of strings"
+                    )
                 yield f"{split} {row} {column}", text or "", None
 
 

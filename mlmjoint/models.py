@@ -151,6 +151,12 @@ def available() -> list[str]:
     return [*_shipped(), *wheels.CHECKPOINTS]
 
 
+def rooted(name: str) -> str:
+    """A model's name as another process can load it: a folder by its whole path."""
+    path = given.path(name)
+    return str(path.resolve()) if name not in available() and path.is_dir() else name
+
+
 def catalog() -> list[dict]:
     """One row per known model: name, V, bytes of weights, licence, source, data, is it here."""
     rows = []

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import given
 from .errors import InputError
 from .shapes import MANIFEST_KINDS, kinds, promised, wrong
 
@@ -66,7 +67,7 @@ class Study:
 
 def load(folder: str | os.PathLike) -> Study:
     """Read a study's folder; the records come in the order of their sentences."""
-    folder = Path(folder)
+    folder = given.path(folder)
     if not folder.is_dir():
         raise InputError(f"no folder {str(folder)!r}; give one that `mlmjoint study` wrote")
     manifest = read_manifest(folder, whole=False)
@@ -86,7 +87,7 @@ def read_manifest(folder: Path, whole: bool = True) -> dict | None:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} cannot be read ({_why(error)}); restore it from a copy") from None
     if not isinstance(manifest, dict) or "methods" not in manifest:
         raise InputError(f"{path} is no study's manifest; restore it or choose another folder")

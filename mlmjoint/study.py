@@ -11,7 +11,7 @@ from .engines import ENGINES, engine_named
 from .errors import InputError
 from .joints import METHODS
 from .measure import Job, Measures, text_vocabulary, toy_world
-from .models import MLM, load
+from .models import MLM, load, rooted
 from .pairs import SCHEMES, draw_pair
 from .progress import Progress
 from .records import Study, Writer
@@ -90,7 +90,7 @@ def study(
         todo = [job for job in jobs if job.sentence not in done]
         shown, noted = "ag" if "ag" in methods else methods[-1], []
         with Progress(len(jobs), writer.done, shown, progress) as bar:
-            where = {"model": name, "device": device, "dtype": dtype}
+            where = {"model": rooted(name), "device": device, "dtype": dtype}
             for record in engine.run(todo, mlm, measures, **where) if todo else ():
                 if engine.devices != noted:  # Ray's workers come one after the other
                     noted = list(engine.devices)
@@ -115,7 +115,8 @@ def plan(mlm: MLM, corpus, pairs: str, seed: int, as_published: bool) -> tuple[l
     world = toy_world(mlm) if corpus.spec == "toy" else None
     shortest = 1 if as_published and pairs == "contiguous" else 2
     jobs = []
-    for item in corpora.encode(corpus, mlm.tokenizer, mlm.max_length, shortest, counts):
+    # A reserved token, [unused7] say, has no place in the tables and is never drawn.
+    for item in corpora.encode(corpus, mlm.tokenizer, mlm.max_length, shortest, counts, text):
         sentence, index = item.sentence, place[item.sentence.id]
         key = f"row {index}" if as_published else sentence.id
         try:
@@ -123,9 +124,7 @@ def plan(mlm: MLM, corpus, pairs: str, seed: int, as_published: bool) -> tuple[l
         except InputError:
             counts["skipped"] += 1
             continue
-        if text is not None and not text.issuperset((item.input_ids[a], item.input_ids[b])):
-            counts["skipped"] += 1  # a reserved token, [unused7] say, has no place in the tables
-            continue
+        counts["truncated"] += item.truncated
         distance = None if world is None else tree_distance(sentence.tree, a, b)
         jobs.append(Job(index, sentence.id, tuple(item.input_ids), (a, b), distance))
     if not jobs:

@@ -162,6 +162,15 @@ class TestBest:
         assert all("no test for want of" in claim.reason for claim in found)
         assert found[0].reason.startswith("AG is not told apart from MLM, MRF, MRF-L and HCB. ")
 
+    @pytest.mark.parametrize("name", ["ag", "mlm"])
+    def test_infinite_nll_of_one_alone(self, name):
+        """Its gain is −∞ or ∞: neither has a slope over distance."""
+        study = made(shifts={"ag": -0.4})
+        study.records[3]["methods"][name]["p_nll"] = math.inf
+        found = claims.claims(study)
+        assert found[0].verdict == found[-1].verdict == OPEN
+        assert "no test for want of" in found[-1].reason
+
     def test_the_weakest_test_is_one_with_numbers(self):
         study = made(shifts={"ag": -0.4})
         for name in ("mlm", "ag"):

@@ -160,6 +160,8 @@ def file(tmp_path, content):
         ("text:{}", b"\n \n", "holds no sentences"),
         ("text:{}", b"\xff\xfe\x00", "is not UTF-8 text; convert it first"),
         ("jsonl:{}:s", b'{"s": "a"}\n{', r"line 2 of .* is not JSON \(.*\); mend it"),
+        ("jsonl:{}:s", b'{"s": "a", "n": ' + b"9" * 5000 + b"}", r"line 1 .* is not JSON \(.*dig"),
+        ("jsonl:{}:s", b"[" * 100_000, r"line 1 of .* is not JSON \(.*recursion.*\); mend it"),
         ("jsonl:{}:s", b'{"t": "a", "u": 1}', r"line 1 .* no text in field 's' \(it has t, u\)"),
         ("jsonl:{}:s", b'{"s": 3}', "line 1 of .* has no text in field 's'"),
         ("jsonl:{}:s,t", b'{"s": "a"}', r"line 1 of .* has no text in field 't' \(it has s\)"),
@@ -313,6 +315,9 @@ def test_folders_that_do_not_fit(xsum_folder, tmp_path):
     table = datasets.Dataset.from_dict({"summary": ["One two ."]})
     datasets.DatasetDict(train=table).save_to_disk(tmp_path / "train-only")
     refuse(f"xsum:{tmp_path / 'train-only'}", "has no readable split 'validation'")
+    numbers = datasets.Dataset.from_dict({"summary": [1, 2]})
+    datasets.DatasetDict(validation=numbers).save_to_disk(tmp_path / "numbers")
+    refuse(f"xsum-validation:{tmp_path / 'numbers'}", "row 0 of validation holds 1 in summary")
 
 
 @pytest.mark.parametrize("spec", ["snli", "xsum", "snli-dev", "xsum-validation"])
@@ -356,11 +361,20 @@ def test_encode_skips_and_truncates_and_counts(tokenizer):
     given = sentences("a man .", "man", "a " * 30, "the dog is [MASK] .", "zebra runs")
     found = list(encode(given, tokenizer, max_length=10, counts=counts))
     assert [item.sentence.id for item in found] == ["0", "2", "4"]
-    assert counts == {"skipped": 2, "truncated": 1}
+    assert counts == {"skipped": 2}
+    assert [item.truncated for item in found] == [False, True, False]
     assert [len(item.input_ids) for item in found] == [5, 10, 4]
     assert found[1].input_ids[-1] == tokenizer.sep_token_id, "truncated the tokenizer's way"
     assert found[0].special == [True, False, False, False, True]
     assert found[2].special == [True, False, False, True], "unknown words are text"
+
+
+def test_encode_can_be_told_what_is_text(tokenizer):
+    known = tokenizer.convert_tokens_to_ids(["a", "man", "."])
+    counts = Counter()
+    given = sentences("a dog man .", "a dog", "dog")
+    (found,) = encode(given, tokenizer, counts=counts, text=known)
+    assert found.special == [True, False, True, False, False, True] and counts["skipped"] == 2
 
 
 def test_encode_can_keep_one_token_sentences(tokenizer):

@@ -1,11 +1,14 @@
-"""The share of a Ray cluster that a worker asks for, on machines of every kind."""
+"""What Ray workers ask for on machines of every kind, and what becomes of those that die."""
 
+from collections import deque
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from mlmjoint.engines import RayEngine, device_name
+from mlmjoint.engines import MOST_DEATHS, RayEngine, device_name
+from mlmjoint.errors import InputError
+from mlmjoint.measure import Job
 
 
 def cluster(*machines: dict, dead: tuple = ()):
@@ -73,3 +76,68 @@ def test_a_gpu_goes_by_its_name(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"NVIDIA {device.index}")
     names = [device_name(SimpleNamespace(device=torch.device(d))) for d in ("cuda:1", "cpu", "mps")]
     assert names == ["NVIDIA 1", "cpu", "mps"]
+
+
+class MortalRay:
+    """A stand-in for ray, one call at a time, whose calls die as ``fate`` says: one letter each,
+    "." for a call that lives, "a" for an actor that is gone, "m" for one the memory monitor took.
+    """
+
+    class exceptions:
+        RayError = type("RayError", (Exception,), {})
+        RayActorError = type("RayActorError", (RayError,), {})
+        RayTaskError = type("RayTaskError", (RayError,), {})
+        OutOfMemoryError = type("OutOfMemoryError", (RayError,), {})
+
+    def __init__(self, fate: str):
+        self.fate, self.calls = iter(fate), 0
+
+    def nodes(self):
+        return [{"Resources": {"CPU": 2}, "Alive": True}]
+
+    def remote(self, **share):
+        loaded = {"pid": 1, "fingerprint": "f", "device": "cpu"}
+        load = SimpleNamespace(remote=lambda *arguments: self._call(loaded))
+        measure = SimpleNamespace(remote=lambda job: self._call({"of": job}))
+        actor = SimpleNamespace(load=load, measure=measure)
+        return lambda worker: SimpleNamespace(remote=lambda: actor)
+
+    def _call(self, answer: dict):
+        self.calls += 1
+        return self.calls, next(self.fate, "."), tuple(answer.items())
+
+    def wait(self, futures, num_returns):
+        return futures[:1], futures[1:]
+
+    def get(self, future):
+        _, fate, answer = future
+        if fate in "am":
+            both = self.exceptions.RayActorError, self.exceptions.OutOfMemoryError
+            raise both["am".index(fate)]
+        return dict(answer)
+
+    def kill(self, worker):
+        pass
+
+
+def done(fate: str, sentences: str = "xy") -> tuple[str, RayEngine]:
+    """The sentences that were measured, in order, and the engine."""
+    engine, mlm = RayEngine(), SimpleNamespace(fingerprint="f", name="tiny")
+    jobs = deque(Job(k, name, (), (1, 2)) for k, name in enumerate(sentences))
+    found = engine._run(MortalRay(fate), jobs, (), mlm)
+    return "".join(record["of"].sentence for record in found), engine
+
+
+@pytest.mark.parametrize("death", "am")
+def test_the_pair_of_a_dead_worker_is_redone(death):
+    found, engine = done(f".{death}{death}{death}...{death}")
+    assert found == "xy" and [job.sentence for job in engine.redone] == ["x"]
+    with pytest.raises(InputError, match=f"{MOST_DEATHS} workers died over sentence x"):
+        done(f".{death}" * MOST_DEATHS)
+
+
+def test_deaths_while_loading_count_in_a_row():
+    """A machine that is taken away now and then is no model that does not fit."""
+    assert done("aa." + ".".join(["aaa."] * 4), "vwxyz")[0] == "vwxyz"
+    with pytest.raises(InputError, match=f"{MOST_DEATHS} workers died while they loaded"):
+        done("a" * MOST_DEATHS)

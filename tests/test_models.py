@@ -333,6 +333,18 @@ def test_a_user_that_is_not_there():
     refuse("~nosuchuser/model", "no home folder is known for ~nosuchuser; write the path in full")
 
 
+@pytest.mark.parametrize("name", ["a" * 300, "~/" + "a" * 300])
+def test_a_name_no_folder_can_have(name):
+    refuse(name, "a' cannot be looked up .File name too long.; give another path")
+
+
+def test_a_folder_is_named_to_other_processes_by_its_whole_path(folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    assert models.rooted(folder.name) == str(folder.resolve())
+    (folder.parent / "toy").mkdir()
+    assert [models.rooted(name) for name in ("toy", "nobody/nothing")] == ["toy", "nobody/nothing"]
+
+
 def test_a_file_is_not_a_folder(folder):
     refuse(folder / "config.json", "is a file; give the folder that save_pretrained wrote")
 
