@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 from torch import nn
 
+from .heads import check_kinds
 from .products import product
 
 Tensor = torch.Tensor
@@ -72,11 +73,15 @@ def read_stack(model: nn.Module) -> Stack | None:
     try:
         return reader(model)
     except AttributeError:
-        # A subclass or another transformers version that names its parts otherwise.
+        # A subclass or another transformers version that names its parts otherwise, or has others.
         return None
 
 
 def _layer(q, k, v, o, norm1, up, down, norm2, act) -> Layer:
+    check_kinds(nn.Linear, q, k, v, o, up, down)
+    check_kinds(nn.LayerNorm, norm1, norm2)
+    if q.weight.shape != o.weight.shape:
+        raise AttributeError("some heads are pruned")
     # One (3H, H) matrix makes the three projections a single product.
     w_qkv = torch.cat([q.weight, k.weight, v.weight])
     b_qkv = torch.cat([q.bias, torch.zeros_like(k.bias), torch.zeros_like(v.bias)])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
-from .device import free_memory
+from .device import free_memory, writes_into_views
 from .errors import InputError
 from .heads import Head
 from .normalise import log_softmax, normalise_columns, normalise_rows
@@ -67,13 +67,14 @@ def conditionals(
     _check_pair(mlm, pair)
     batch_size = _check_batch_size(batch_size)
     model = mlm.model
-    was_training = model.training
+    training = [module for module in model.modules() if module.training]
     model.eval()
     try:
         with torch.inference_mode():
             return _tables(mlm, pair, tokens, ids_a, ids_b, batch_size, progress, out, route)
     finally:
-        model.train(was_training)
+        for module in training:  # not model.train(): parts of it may have been in eval mode
+            module.training = True
 
 
 def _tables(mlm, pair, tokens, ids_a, ids_b, batch_size, progress, out, route) -> Tables:
@@ -134,7 +135,7 @@ def fill_rows(table: Tensor, blocks, head: Head | None, keep: Tensor | None = No
         rows = table[start:stop]  # (n, V)
         if head is None:
             rows.copy_(features if keep is None else features[:, keep])
-        elif features.dtype == table.dtype:
+        elif features.dtype == table.dtype and writes_into_views(table):
             torch.mm(features, head.weight.t(), out=rows)
         else:
             rows.copy_(features @ head.weight.t())
@@ -152,7 +153,7 @@ def fill_columns(table: Tensor, blocks, head: Head | None, keep: Tensor | None =
         columns = table[:, start:stop]  # (V, n)
         if head is None:
             columns.copy_((features if keep is None else features[:, keep]).t())
-        elif features.dtype == table.dtype:
+        elif features.dtype == table.dtype and writes_into_views(table):
             torch.mm(head.weight, features.t(), out=columns)
         else:
             columns.copy_(head.weight @ features.t())
@@ -223,8 +224,8 @@ def _name(mlm, token_id: int) -> str:
 
 def _candidates(mlm, tokens) -> tuple[Tensor, Tensor]:
     vocab = int(mlm.vocab_size)
+    embedded = mlm.model.get_input_embeddings().weight.shape[0]
     if tokens is None:
-        embedded = mlm.model.get_input_embeddings().weight.shape[0]
         if embedded < vocab:
             raise InputError(
                 f"the model predicts {vocab} tokens but embeds {embedded}; "
@@ -233,7 +234,8 @@ def _candidates(mlm, tokens) -> tuple[Tensor, Tensor]:
         return torch.arange(vocab), torch.arange(vocab)
     if not isinstance(tokens, (tuple, list)) or len(tokens) != 2:
         raise InputError("tokens must be two lists of token ids, (ids_a, ids_b)")
-    return _check_ids("ids_a", tokens[0], vocab), _check_ids("ids_b", tokens[1], vocab)
+    size = min(vocab, embedded)
+    return _check_ids("ids_a", tokens[0], size), _check_ids("ids_b", tokens[1], size)
 
 
 def _check_ids(name: str, ids, vocab: int) -> Tensor:

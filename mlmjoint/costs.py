@@ -62,7 +62,9 @@ class Shape:
         narrow = held.get("embedding_size") if kind in ("albert", "electra") else None
         if kind == "electra" and narrow == held["hidden_size"]:
             narrow = None
-        return cls(*(held[name] for name in names), held["vocab_size"], narrow)
+        layers, *sizes = (held[name] for name in names)
+        layers *= held.get("inner_group_num", 1)  # ALBERT's
+        return cls(layers, *sizes, held["vocab_size"], narrow)
 
 
 # The models of the studies, of the paper, and one with a very large vocabulary.

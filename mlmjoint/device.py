@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 import torch
 
@@ -54,6 +56,13 @@ def pick_dtype(name: str | torch.dtype = "float32", device="cpu") -> torch.dtype
     return dtype
 
 
+def writes_into_views(tensor: torch.Tensor) -> bool:
+    """Whether a product's ``out`` may be part of a tensor. Metal loses the result without a word
+    before macOS 15 (pytorch issue 104832).
+    """
+    return tensor.device.type != "mps"
+
+
 def free_memory(device: str | torch.device) -> int:
     """Bytes that can still be allocated on a device."""
     device = torch.device(device)
@@ -67,7 +76,7 @@ def free_memory(device: str | torch.device) -> int:
         with open("/proc/meminfo", encoding="ascii") as lines:
             for line in lines:
                 if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
+                    return min(int(line.split()[1]) * 1024, _group_memory())
     except OSError:
         pass
     # No /proc (macOS, Windows): half the physical memory is a safe guess of what is free.
@@ -75,3 +84,37 @@ def free_memory(device: str | torch.device) -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     except (AttributeError, ValueError, OSError):
         return 4 * 1024**3
+
+
+def _group_memory(groups: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int:
+    """Bytes left to this process below the limits of its control groups: Docker's, Slurm's."""
+    left = sys.maxsize
+    try:
+        lines = Path(groups).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return left
+    for line in lines:
+        _, kinds, place = line.split(":", 2)
+        if not kinds:  # version 2
+            top, names = Path(root), ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in kinds.split(","):
+            names = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+            top = Path(root, "memory")
+        else:
+            continue
+        own = top / place.lstrip("/")
+        for folder in (own, *own.parents):
+            left = min(left, _below_limit(folder, *names))
+            if folder == top:
+                break
+    return left
+
+
+def _below_limit(folder: Path, limit: str, used: str, cache: str) -> int:
+    try:
+        limit, used = (int((folder / name).read_text()) for name in (limit, used))
+        held = (folder / "memory.stat").read_text().splitlines()
+        cached = int(dict(line.split() for line in held).get(cache, 0))  # given back when asked for
+    except (OSError, ValueError):  # no such group, or no limit: "max"
+        return sys.maxsize
+    return max(0, limit - used + cached)

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from .architectures import Layer, Stack
+from .device import writes_into_views
 from .vector_math import add_norm, bias_gelu, fold_norm
 
 Tensor = torch.Tensor
@@ -101,10 +102,11 @@ class Substitutions:
     def _attention_of_new(self, layer: Layer, x_new, q_new, k_new, v_new) -> Tensor:
         """The substituted token's own attention: over the fixed keys and itself."""
         n, heads, _ = q_new.shape
+        q_new = q_new * self.scale
         scores = q_new.new_empty(n, heads, len(self.k) + 1)
-        torch.mul((q_new * k_new).sum(-1), self.scale, out=scores[..., -1])
+        scores[..., -1] = (q_new * k_new).sum(-1)
         fixed = torch.bmm(q_new.transpose(0, 1), self.k.permute(1, 2, 0))  # (heads, n, T - 1)
-        torch.mul(fixed.transpose(0, 1), self.scale, out=scores[..., :-1])
+        scores[..., :-1] = fixed.transpose(0, 1)
         weights = scores.softmax(-1)
         context = torch.bmm(weights[..., :-1].transpose(0, 1), self.v.transpose(0, 1))
         context = context.transpose(0, 1) + weights[..., -1:] * v_new  # (n, heads, d)
@@ -161,7 +163,10 @@ def _blend(weights: Tensor, new: Tensor, old: Tensor, base: Tensor) -> Tensor:
     """base[t] + Σ_h weights[b, t, h] (new[b, h] - old[t, h]), as two products: (n, T, width)."""
     out = torch.baddbmm(base.expand(len(new), -1, -1), weights, new)
     by_position = out.transpose(0, 1)  # (T, n, width)
-    torch.baddbmm(by_position, weights.transpose(0, 1), old, alpha=-1, out=by_position)
+    if writes_into_views(out):
+        torch.baddbmm(by_position, weights.transpose(0, 1), old, alpha=-1, out=by_position)
+    else:
+        by_position -= torch.bmm(weights.transpose(0, 1), old)
     return out
 
 

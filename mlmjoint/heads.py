@@ -38,7 +38,17 @@ def find_head(model: nn.Module) -> Head | None:
         return None
 
 
+def check_kinds(kind: type, *modules: nn.Module) -> None:
+    """Modules whose weights are read past them must do nothing else with them: no adapter, no
+    quantization, which come as other classes.
+    """
+    for module in modules:
+        if type(module) is not kind:
+            raise AttributeError(f"{type(module).__name__} in place of {kind.__name__}")
+
+
 def _linear_head(transform: Callable, decoder: nn.Linear) -> Head:
+    check_kinds(nn.Linear, decoder)
     return Head(transform, decoder.weight, decoder.bias)
 
 
@@ -55,6 +65,7 @@ def _roberta(model) -> Head:
 def _esm(model) -> Head:
     head = model.lm_head
     transform = _transform(head.dense, nn.functional.gelu, head.layer_norm)
+    check_kinds(nn.Linear, head.decoder)
     return Head(transform, head.decoder.weight, head.bias)
 
 
@@ -74,6 +85,7 @@ def _electra(model) -> Head:
 
 def _mobilebert(model) -> Head:
     head = model.cls.predictions
+    check_kinds(nn.Linear, head.decoder, head.dense)
     # The output matrix is the embedding table widened by a second matrix stored transposed.
     weight = torch.cat([head.decoder.weight, head.dense.weight.t()], dim=1)  # (V, H)
     return Head(head.transform, weight, head.decoder.bias)
@@ -84,7 +96,9 @@ def _deberta_v2(model) -> Head:
         return _bert(model)
     head = model.lm_predictions.lm_head
     transform = _transform(head.dense, head.transform_act_fn, head.LayerNorm)
-    return Head(transform, model.deberta.embeddings.word_embeddings.weight, head.bias)
+    words = model.deberta.embeddings.word_embeddings
+    check_kinds(nn.Embedding, words)
+    return Head(transform, words.weight, head.bias)
 
 
 def _modernbert(model) -> Head:

@@ -45,16 +45,29 @@ class MLM:
     def special_ids(self) -> frozenset[int]:
         return special_ids(self.tokenizer)
 
-    @cached_property
+    def __post_init__(self):
+        self._read = self._versions()
+
+    @property
     def fingerprint(self) -> str:
-        """SHA-256 of the weights: of their file where there is one, else of the state dict."""
-        if self.files:
-            return checkpoints.fingerprint(self.files)
+        """SHA-256 of the weights: of their file, or of the state dict of a model that has none or
+        was changed after it was read.
+        """
+        if self.files and self._versions() == self._read:
+            return self._file_fingerprint
         digest = hashlib.sha256()
         for key, value in sorted(self.model.state_dict().items()):
             digest.update(f"{key} {tuple(value.shape)} {value.dtype}".encode())
             digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
         return digest.hexdigest()
+
+    @cached_property
+    def _file_fingerprint(self) -> str:
+        return checkpoints.fingerprint(self.files)
+
+    def _versions(self) -> list[tuple[int, int]]:
+        """Which tensors the weights are, and how often each was written to."""
+        return [(id(weight), weight._version) for weight in self.model.parameters()]
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text with its special tokens, uncut; "[MASK]" is always understood."""

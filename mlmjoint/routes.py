@@ -6,6 +6,7 @@ Three routes give the same numbers: "fast" (encoder.py, known post-layer-norm ar
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 import weakref
 from collections.abc import Callable
@@ -21,8 +22,9 @@ from .heads import Head, find_head
 Tensor = torch.Tensor
 ROUTES = ("fast", "head", "plain")
 
-# The route found to agree with the plain forward, per model; the weights are never cached.
-_verdicts: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
+# The route found to agree with the plain forward, per model, device and dtype; the weights are
+# never cached.
+_verdicts: weakref.WeakKeyDictionary[nn.Module, tuple] = weakref.WeakKeyDictionary()
 
 # How far (relative to the largest logit) rounding alone may take two ways of computing a logit.
 _TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.05}
@@ -80,9 +82,26 @@ class Route:
 
 def choose_route(model: nn.Module, input_ids: Tensor, positions: tuple[int, int]) -> Route:
     """The fastest route that agrees with the plain forward on two substitutions."""
-    if model not in _verdicts:
-        _verdicts[model] = _find_verdict(model, input_ids, positions)
-    return Route(model, _verdicts[model])
+    if _hooked(model):
+        return Route(model, "plain")
+    weight = next(model.parameters())
+    place = weight.device, weight.dtype
+    held, verdict = _verdicts.get(model, (None, None))
+    if held != place:
+        verdict = _find_verdict(model, input_ids, positions)
+        _verdicts[model] = place, verdict
+    for name in ROUTES[ROUTES.index(verdict) :]:
+        with contextlib.suppress(InputError):  # parts were exchanged since, for an adapter say
+            return Route(model, name)
+
+
+def _hooked(model: nn.Module) -> bool:
+    """Whether somebody listens in or has put a forward of their own in place: only a whole forward
+    goes past them all.
+    """
+    return any(
+        m._forward_hooks or m._forward_pre_hooks or "forward" in vars(m) for m in model.modules()
+    )
 
 
 def _find_verdict(model: nn.Module, input_ids: Tensor, positions: tuple[int, int]) -> str:

@@ -149,7 +149,12 @@ def add_arguments(parser) -> None:
     what.add_argument("--model", metavar="NAME", help="a name, folder or hub id")
     what.add_argument("--data", metavar="NAME", help=", ".join(corpora.names()))
     what.add_argument("--pairs", metavar="SCHEME", help="random or contiguous (default: random)")
-    what.add_argument("--n", type=int, metavar="N", help="sentences (default: all; 1000 for snli)")
+    what.add_argument(
+        "--n",
+        type=int,
+        metavar="N",
+        help="sentences (default: all; 1000 of snli and xsum, 200 of toy)",
+    )
     what.add_argument("--seed", type=int, default=0, metavar="S", help="of the draws (default: 0)")
     what.add_argument(
         "--methods", nargs="+", default=["all"], metavar="NAME", help="constructions (default: all)"

@@ -10,9 +10,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 import transformers
+from torch import nn
 
 import mlmjoint
-from mlmjoint import InputError
+from mlmjoint import InputError, routes
 from mlmjoint.pairs import Pair
 from mlmjoint.routes import choose_route
 
@@ -287,11 +288,97 @@ def test_an_unknown_architecture_takes_the_plain_forward():
 
 def test_a_fast_route_that_disagrees_is_left_with_a_warning():
     mlm = stand_in(random_model("bert"))
-    # A model whose forward does more than its architecture says.
-    mlm.model.bert.encoder.layer[0].register_forward_hook(lambda *args: args[-1] * 1.5)
+    layer = mlm.model.bert.encoder.layer[0]
+
+    class Louder(type(layer)):
+        """Does more than its architecture says."""
+
+        def forward(self, *args, **kwargs):
+            return 1.5 * super().forward(*args, **kwargs)
+
+    layer.__class__ = Louder
     with pytest.warns(UserWarning, match="the fast route of BertForMaskedLM differs .* slower one"):
         tables = mlmjoint.conditionals(mlm, PAIRS[0])
     assert_same(tables, slow_tables(mlm.model, PAIRS[0]))
+
+
+@pytest.mark.parametrize("where", ["bert.encoder.layer.0", "cls.predictions.decoder", ""])
+@pytest.mark.parametrize("how", ["hook", "pre-hook", "forward"])
+def test_whoever_listens_in_after_the_first_call_is_heard(where, how):
+    mlm = stand_in(random_model("bert"))
+    mlmjoint.conditionals(mlm, PAIRS[0])
+    part, heard = mlm.model.get_submodule(where), []
+    if how == "hook":
+        part.register_forward_hook(lambda *args: heard.append(1))
+    elif how == "pre-hook":
+        part.register_forward_pre_hook(lambda *args: heard.append(1))
+    else:
+        whole = part.forward
+        part.forward = lambda *args, **kwargs: heard.append(1) or whole(*args, **kwargs)
+    tables = mlmjoint.conditionals(mlm, PAIRS[0])
+    assert len(heard) > 2
+    assert_same(tables, slow_tables(mlm.model, PAIRS[0]))
+
+
+class Adapter(nn.Linear):
+    """A linear layer that adds something of its own, and still has the weight it was made with."""
+
+    def __init__(self, whole: nn.Linear):
+        super().__init__(whole.in_features, whole.out_features)
+        self.weight, self.bias, self.own = whole.weight, whole.bias, nn.Parameter(torch.zeros(()))
+
+    def forward(self, x):
+        y = super().forward(x)
+        return y + self.own * y.flip(-1)
+
+
+@pytest.mark.parametrize(
+    "where", ["bert.encoder.layer.1.attention.self.query", "cls.predictions.decoder"]
+)
+def test_an_adapter_put_in_later_counts(where):
+    """With nothing learnt it agrees with what it replaces: no check of numbers finds it."""
+    mlm = stand_in(random_model("bert"))
+    mlmjoint.conditionals(mlm, PAIRS[0])
+    parent, _, name = where.rpartition(".")
+    adapter = Adapter(mlm.model.get_submodule(where))
+    setattr(mlm.model.get_submodule(parent), name, adapter)
+    mlmjoint.conditionals(mlm, PAIRS[0])
+    with torch.no_grad():
+        adapter.own += 0.3
+    assert_same(mlmjoint.conditionals(mlm, PAIRS[0]), slow_tables(mlm.model, PAIRS[0]))
+
+
+def test_a_model_that_moved_is_checked_again(monkeypatch):
+    mlm = stand_in(random_model("bert"))
+    checked = []
+    found = routes._find_verdict
+    monkeypatch.setattr(routes, "_find_verdict", lambda *given: checked.append(1) or found(*given))
+    for dtype in (torch.float32, torch.float32, torch.float64, torch.float64):
+        mlm.model.to(dtype)
+        mlmjoint.conditionals(mlm, PAIRS[0])
+    assert len(checked) == 2
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "deberta-v2"])
+def test_tables_without_products_into_views(name, loaded, monkeypatch):
+    """What Metal needs: the same numbers, each product in memory of its own."""
+    mlm = loaded(name)
+    expected = mlmjoint.conditionals(mlm, PAIRS[0], batch_size=7)
+    for name in ("conditionals", "encoder"):
+        module = importlib.import_module(f"mlmjoint.{name}")
+        monkeypatch.setattr(module, "writes_into_views", lambda tensor: False)
+    monkeypatch.setattr(torch, "mm", None)
+    assert_same(mlmjoint.conditionals(mlm, PAIRS[0], batch_size=7), expected)
+
+
+def test_modules_come_back_in_the_mode_they_were_in():
+    mlm = stand_in(random_model("bert"))
+    mlm.model.train()
+    mlm.model.bert.eval()
+    before = [module.training for module in mlm.model.modules()]
+    mlmjoint.conditionals(mlm, PAIRS[0])
+    assert [module.training for module in mlm.model.modules()] == before
+    assert set(before) == {True, False}
 
 
 def test_progress_is_silent_off_a_terminal(loaded, capfd):
@@ -372,6 +459,20 @@ def test_more_predictions_than_embeddings():
     mlm = stand_in(random_model("bert"), vocab_size=V + 5)
     with pytest.raises(InputError, match="predicts 28 tokens but embeds 23; give candidate sets"):
         mlmjoint.conditionals(mlm, PAIRS[0])
+    with pytest.raises(InputError, match=r"ids_a holds 25, outside the vocabulary \(0 to 22\)"):
+        mlmjoint.conditionals(mlm, PAIRS[0], tokens=([25], [1]))
+
+
+def test_pruned_heads_take_another_road():
+    """As transformers 4 loads a folder whose configuration names pruned heads."""
+    mlm = stand_in(random_model("bert"))
+    attention = mlm.model.bert.encoder.layer[1].attention
+    for part in (attention.self.query, attention.self.key, attention.self.value):
+        part.weight, part.bias = nn.Parameter(part.weight[:24]), nn.Parameter(part.bias[:24])
+    dense = attention.output.dense
+    dense.weight = nn.Parameter(dense.weight[:, :24])
+    attention.self.num_attention_heads, attention.self.all_head_size = 3, 24
+    assert_same(mlmjoint.conditionals(mlm, PAIRS[0]), slow_tables(mlm.model, PAIRS[0]))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])

@@ -58,6 +58,16 @@ CONFIGS = {
         num_attention_heads=3,
         intermediate_size=40,
     ),
+    "albert-groups": AlbertConfig(
+        vocab_size=VOCAB,
+        embedding_size=16,
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_hidden_groups=2,
+        inner_group_num=2,
+        num_attention_heads=3,
+        intermediate_size=40,
+    ),
     "electra": ElectraConfig(
         vocab_size=VOCAB,
         embedding_size=16,

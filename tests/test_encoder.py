@@ -1,6 +1,7 @@
 """The fast encoder and its kernels against slow, obvious twins."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM
 
-from mlmjoint import InputError
+from mlmjoint import InputError, device
 from mlmjoint.architectures import read_stack
 from mlmjoint.device import free_memory, pick_device, pick_dtype
 from mlmjoint.encoder import Substitutions
@@ -224,6 +225,33 @@ def test_devices_and_dtypes():
     assert pick_device("auto").type in ("cpu", "cuda", "mps")
     assert pick_dtype("bfloat16") is pick_dtype(torch.bfloat16) is torch.bfloat16
     assert free_memory("cpu") > 2**20
+
+
+def control_group(folder, limit, used, cached, version=2):
+    names = ("memory.max", "memory.current", "inactive_file")
+    if version == 1:
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / names[0]).write_text(f"{limit}\n")
+    (folder / names[1]).write_text(f"{used}\n")
+    (folder / "memory.stat").write_text(f"anon 5\n{names[2]} {cached}\n")
+
+
+def test_the_memory_of_a_container_or_a_job(tmp_path, monkeypatch):
+    """The strictest of the limits above the process counts; what is only cached is free."""
+    groups, root = tmp_path / "cgroup", tmp_path / "fs"
+    groups.write_text("0::/slurm/job_7/step_0\n")
+    assert device._group_memory(groups, root) == sys.maxsize  # not in sight from here
+    control_group(root / "slurm/job_7/step_0", "max", 700, 0)
+    control_group(root / "slurm/job_7", 1000, 700, 100)
+    control_group(root / "slurm", 5000, 700, 0)
+    assert device._group_memory(groups, root) == 400
+    groups.write_text("9:cpu:/\n4:memory:/docker/77\n0::/\n")  # version 1, its path not in sight
+    control_group(root / "memory", 900, 950, 20, version=1)
+    assert device._group_memory(groups, root) == 0
+    monkeypatch.setattr(device, "_group_memory", lambda: 123)
+    if sys.platform == "linux":
+        assert free_memory("cpu") == 123
 
 
 @pytest.mark.parametrize("name", ["gpu", "", 3.5])

@@ -118,7 +118,10 @@ def test_dtype_and_its_errors(tiny_model):
 def test_fingerprint_is_the_hash_of_the_weights(folder):
     weights = folder / "model.safetensors"
     mlm = mlmjoint.load(folder, device="cpu")
-    assert mlm.fingerprint == hashlib.sha256(weights.read_bytes()).hexdigest()
+    of_file = hashlib.sha256(weights.read_bytes()).hexdigest()
+    assert mlm.fingerprint == of_file
+    mlmjoint.conditionals(mlm, mlm.pair("a man is walking .", (1, 2)))
+    assert mlm.fingerprint == of_file
     # Without files (a model built in memory) the state dict speaks for itself.
     bare = models.MLM(mlm.model, mlm.tokenizer, "bare", mlm.device, mlm.vocab_size, 16)
     before = bare.fingerprint
@@ -126,7 +129,8 @@ def test_fingerprint_is_the_hash_of_the_weights(folder):
     with torch.no_grad():
         next(mlm.model.parameters())[0, 0] += 1
     changed = models.MLM(mlm.model, mlm.tokenizer, "changed", mlm.device, V, 16)
-    assert changed.fingerprint != before
+    assert changed.fingerprint not in (before, of_file) and bare.fingerprint == changed.fingerprint
+    assert mlm.fingerprint == changed.fingerprint, "the file no longer speaks for the weights"
 
 
 def test_sharded_weights(folder):
