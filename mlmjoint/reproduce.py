@@ -16,13 +16,21 @@ import statistics
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
 from pathlib import Path
+
+import torch
 
 from . import results
 from .chapters import PROFILES, Chapter, made, out_folder
+from .device import pick_device
 from .errors import InputError
+from .records import load
 
 BOOK_PROFILE = "full"
+MOST_WORKERS = 4  # studies at a time; each holds tables of its own
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -65,21 +73,53 @@ def run(args: argparse.Namespace) -> int:
 
 
 def remake_studies(device: str = "auto") -> None:
-    """Make the quick profile's studies anew, and store their means for `mlmjoint check`."""
+    """Make the quick profile's studies anew, and store their means for `mlmjoint check`.
+
+    On a CPU several at a time, a core or more for each: two threads of one small model wait for
+    each other longer than they work.
+    """
     numbers = Chapter("studies", "quick")
     cells = results.cells_of("quick")
-    for count, cell in enumerate(cells, 1):
-        start = time.perf_counter()
-        shutil.rmtree(out_folder("quick") / cell.name, ignore_errors=True)
-        study = made(cell, device=device)
+    workers = min(MOST_WORKERS, _cores()) if pick_device(device).type == "cpu" else 1
+    with ProcessPoolExecutor(
+        workers, get_context("spawn"), torch.set_num_threads, (max(1, _cores() // workers),)
+    ) as pool:
+        # Those that take longest stand last; begun first, they leave no core idle at the end.
+        running = {pool.submit(_remake, cell, device): cell for cell in reversed(cells)}
+        try:
+            for count, done in enumerate(as_completed(running), 1):
+                seconds, name = done.result(), running[done].name
+                print(f"[{count}/{len(cells)}] {name}  {seconds:.0f} s", flush=True)
+        except BrokenProcessPool:
+            raise InputError(
+                f"one of {workers} processes that make the quick studies was killed; "
+                "is there memory for them? Start again when there is"
+            ) from None
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    for cell in cells:
+        study = load(out_folder("quick") / cell.name)
         for method in ("mlm", "mrf", "hcb", "ag"):
             nll = statistics.fmean(study.values(method, "p_nll"))
             numbers.record(f"{cell.name}: P-NLL of {method}", nll, tol=5e-3)
         numbers.record(
             f"{cell.name}: A-KL of ag", statistics.fmean(study.values("ag", "a_kl")), tol=1e-3
         )
-        seconds = time.perf_counter() - start
-        print(f"[{count}/{len(cells)}] {cell.name}  {seconds:.0f} s", flush=True)
+
+
+def _remake(cell: results.Cell, device: str) -> float:
+    start = time.perf_counter()
+    shutil.rmtree(out_folder("quick") / cell.name, ignore_errors=True)
+    made(cell, device=device)
+    return time.perf_counter() - start
+
+
+def _cores() -> int:
+    """Cores this process may use; a container or a job may have fewer than the machine."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class CellError(Exception):
