@@ -75,8 +75,8 @@ def run(args: argparse.Namespace) -> int:
 def remake_studies(device: str = "auto") -> None:
     """Make the quick profile's studies anew, and store their means for `mlmjoint check`.
 
-    On a CPU several at a time, a core or more for each: two threads of one small model wait for
-    each other longer than they work.
+    On a CPU several at a time, a core or more for each: threads that share one small model's work
+    wait for each other.
     """
     numbers = Chapter("studies", "quick")
     cells = results.cells_of("quick")

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -222,6 +223,25 @@ def test_quick_studies_are_made_anew_and_their_means_stored(toy_cells, tmp_path)
     numbers = check.fresh("quick")["studies"]
     nll = sum(studies[1].values("ag", "p_nll")) / 2
     assert numbers[f"{toy_cells[1].name}: P-NLL of ag"]["value"] == pytest.approx(nll, abs=5e-4)
+
+
+def killed(cell, device):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def refused(cell, device):
+    raise InputError(f"no memory for {cell.name}")
+
+
+@pytest.mark.parametrize(
+    ("instead", "message"),
+    [(killed, "processes that make the quick studies was killed"), (refused, "no memory for toy-")],
+)
+def test_a_quick_study_that_cannot_be_made_is_one_line(instead, message, toy_cells, monkeypatch):
+    """In a process of its own, which really dies."""
+    monkeypatch.setattr(reproduce, "_remake", instead)
+    with pytest.raises(InputError, match=message):
+        reproduce.remake_studies("cpu")
 
 
 def test_a_chapter_makes_quick_studies_and_reads_stored_ones(toy_cells, tmp_path, monkeypatch):
