@@ -13,11 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from . import given
+from . import files, given
 from .errors import InputError
 from .pairs import special_ids
 
-SHIPPED = Path(__file__).parent / "data" / "corpora"
+SHIPPED = files.CORPORA
 TOY_SENTENCES = 200
 
 

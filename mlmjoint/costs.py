@@ -18,9 +18,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from . import results
+from . import files, results
 from .errors import InputError
 
 POST_NORM = ("bert", "electra", "roberta", "xlm-roberta", "camembert", "distilbert", "albert")
@@ -186,9 +185,7 @@ def paper_cells() -> list[dict]:
 
 def measured(name: str) -> dict:
     """What a benchmark stored: benchmarks/results/NAME.json, or the copy that a wheel carries."""
-    package = Path(__file__).resolve().parent
-    places = (package.parent / "benchmarks" / "results", package / "data" / "benchmarks")
-    for place in places:
+    for place in files.measurement_folders():
         path = place / f"{name}.json"
         if path.is_file():
             return json.loads(path.read_text(encoding="utf-8"))

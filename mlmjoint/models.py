@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from . import checkpoints, given, wheels
+from . import checkpoints, files, given, wheels
 from .device import pick_device, pick_dtype
 from .errors import InputError
 from .pairs import Pair, make_pair, special_ids
 
-SHIPPED = Path(__file__).parent / "data" / "models"
+SHIPPED = files.MODELS
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import torch
 
-from . import results
+from . import files, results
 from .chapters import PROFILES, Chapter, made, out_folder
 from .device import pick_device
 from .errors import InputError
@@ -128,8 +128,7 @@ class CellError(Exception):
 
 def folder() -> Path:
     """notebooks/ of the repository the package is imported from, or of the current folder."""
-    repository = Path(__file__).resolve().parents[1]
-    for place in (repository / "notebooks", Path.cwd() / "notebooks"):
+    for place in (files.REPOSITORY / "notebooks", Path.cwd() / "notebooks"):
         if place.is_dir():
             return place
     raise InputError("no folder notebooks/ here; run this in a clone of the repository")
@@ -204,7 +203,7 @@ def execute(source: Path, profile: str, device: str = "auto", title: str = ""):
 @contextlib.contextmanager
 def _kernel_environment():
     """The kernel imports this very package, whatever folder it runs in."""
-    package = str(Path(__file__).resolve().parents[1])
+    package = str(files.REPOSITORY)
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([package, *([before] if before else [])])
     try:

@@ -16,11 +16,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import given
+from . import files, given
 from .errors import InputError
 from .records import MANIFEST, Study, load
 
-PACKAGED = Path(__file__).parent / "data" / "results"  # what a wheel carries of results/
+PACKAGED = files.RESULTS
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 PAIRS = ("random", "contiguous")
 
@@ -89,8 +89,7 @@ def root() -> Path:
     """The results folder: $MLMJOINT_RESULTS, or the repository's, or ``results`` where we are."""
     if os.environ.get("MLMJOINT_RESULTS"):
         return given.path(os.environ["MLMJOINT_RESULTS"])
-    repository = Path(__file__).resolve().parents[1]
-    return (repository if (repository / "pyproject.toml").is_file() else Path.cwd()) / "results"
+    return (files.REPOSITORY if files.is_clone() else Path.cwd()) / "results"
 
 
 def profile_folder(profile: str) -> Path:

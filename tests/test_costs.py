@@ -23,7 +23,7 @@ from transformers import (
 import mlmjoint
 from benchmarks import bench_scaling
 from benchmarks.baseline import fill_table
-from mlmjoint import cli, costs, models, results, wheels
+from mlmjoint import cli, costs, files, models, results, wheels
 from mlmjoint.chapters import print_table
 from mlmjoint.costs import Shape, fast_flops, plain_flops
 from mlmjoint.errors import InputError
@@ -302,7 +302,8 @@ class TestMeasured:
         shipped = package / "data" / "benchmarks"
         shipped.mkdir(parents=True)
         (shipped / "x.json").write_text('{"from": "wheel"}')
-        monkeypatch.setattr(costs, "__file__", str(package / "costs.py"))
+        monkeypatch.setattr(files, "REPOSITORY", tmp_path)
+        monkeypatch.setattr(files, "DATA", package / "data")
         assert costs.measured("x") == {"from": "wheel"}
         local = tmp_path / "benchmarks" / "results"
         local.mkdir(parents=True)

@@ -70,12 +70,13 @@ def test_citation_names_the_paper_and_the_version():
 
 def test_equations_cited_by_the_code_are_in_the_book():
     cited = set()
-    for path in (ROOT / "mlmjoint").glob("*.py"):
+    for path in (ROOT / "mlmjoint").rglob("*.py"):
         cited |= set(re.findall(r"\beq-[a-z]+(?:-[a-z]+)*", path.read_text(encoding="utf-8")))
     pages = [*(ROOT / "book").glob("*.md"), *(ROOT / "notebooks").glob("*.md")]
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     labels = set(re.findall(r"^:label: (\S+)$", text, re.M))
     assert len(labels) >= 19
+    assert len(cited) >= 19  # a search of the wrong folder would find none
     assert cited - labels == set()
 
 

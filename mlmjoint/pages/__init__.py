@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from .. import files
+
+ROOT = files.REPOSITORY
 BOOK = ROOT / "book"
 
 
