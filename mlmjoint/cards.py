@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from . import given
+from . import checks as given
 from .errors import InputError
 from .traintext import sha256
 

@@ -15,7 +15,8 @@ import os
 import warnings
 from pathlib import Path
 
-from . import given, results
+from . import checks as given
+from . import results
 from .errors import InputError
 from .records import read_manifest
 from .tabulate import Table, to_html, to_text

@@ -16,7 +16,8 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from . import given, results
+from . import checks as given
+from . import results
 from .chapters import PROFILES, out_folder
 from .errors import InputError
 

@@ -13,7 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from . import files, given
+from . import checks as given
+from . import files
 from .errors import InputError
 from .pairs import special_ids
 

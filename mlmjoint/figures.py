@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import given
+from . import checks as given
 from .errors import InputError
 
 # Okabe and Ito's palette: told apart under every common colour blindness, and paired with a line

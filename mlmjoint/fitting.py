@@ -24,8 +24,8 @@ from transformers import (
     TrainingArguments,
 )
 
+from .checks import folder as make_folder
 from .errors import InputError
-from .given import folder as make_folder
 from .masking import Masker, Sentences, Stream, masked_loss
 from .perplexity import unary_perplexity
 from .quiet import quiet

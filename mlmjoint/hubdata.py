@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from . import given
+from . import checks as given
 from .checkpoints import first_line
 from .errors import InputError
 

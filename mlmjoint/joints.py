@@ -12,7 +12,8 @@ from functools import cached_property
 
 import torch
 
-from . import arnold_gokhale, given, streams
+from . import arnold_gokhale, streams
+from . import checks as given
 from .cells import Cells, row_blocks
 from .constructions import CONSTRUCTIONS, ag_cells
 from .errors import InputError

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from . import corpora, given
+from . import checks as given
+from . import corpora
 from .errors import InputError
 from .joints import METHODS
 from .measure import Job, Measures, text_vocabulary

@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from . import checkpoints, files, given, wheels
+from . import checkpoints, files, wheels
+from . import checks as given
 from .device import pick_device, pick_dtype
 from .errors import InputError
 from .pairs import Pair, make_pair, special_ids

@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
-from . import given, wheels
+from . import checks as given
+from . import wheels
 from .checkpoints import first_line
 from .errors import InputError
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import given
+from . import checks as given
 from .errors import InputError
 from .shapes import MANIFEST_KINDS, kinds, promised, wrong
 

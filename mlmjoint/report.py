@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import given, stats
+from . import checks as given
+from . import stats
 from .errors import InputError
 from .names import PAPER
 from .records import MANIFEST, RECORDS, Study, load
@@ -152,7 +153,7 @@ def tables(studies: Sequence[Study], by: str | None = None, metric="p_nll", seed
 
 def verdicts(studies: Sequence[Study], seed: int = 0) -> str:
     """The paper's claims put to each study of two pairs or more, a sentence with a verdict each."""
-    from . import claims  # which reads this module
+    from . import claims
 
     out = []
     for study in claims.finished(studies):

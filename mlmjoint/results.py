@@ -16,7 +16,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import files, given
+from . import checks as given
+from . import files
 from .errors import InputError
 from .records import MANIFEST, Study, load
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from . import given
+from . import checks as given
 from .device import pick_device
 from .errors import InputError
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from . import corpora, given, manifests, results
+from . import checks as given
+from . import corpora, manifests, results
 from .ask import check_methods
 from .engines import ENGINES, engine_named
 from .errors import InputError

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import given
+from . import checks as given
 from .errors import InputError
 
 # The largest deviation of a column or row sum from one that still counts as rounding.

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from transformers import BertConfig, BertForMaskedLM, TrainerCallback
 
-from . import cards, given
+from . import cards
+from . import checks as given
 from .checkpoints import _dtype_argument
 from .errors import InputError
 from .fitting import fit, leads

@@ -8,7 +8,8 @@ import shlex
 import numpy as np
 import torch
 
-from . import cards, given, recipes, traintext, wheels
+from . import cards, recipes, traintext, wheels
+from . import checks as given
 from .errors import InputError
 from .fitting import check_packages, fit, leads
 from .perplexity import unary_perplexity

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from . import given
+from . import checks as given
 from .corpora import corpus
 from .errors import InputError
 

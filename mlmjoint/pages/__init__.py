@@ -19,16 +19,7 @@ BOOK = ROOT / "book"
 
 def makers() -> dict[str, Callable[[str], str]]:
     """For each file the function that makes its text from the text it has now."""
-    from . import (
-        commands,
-        contents,
-        models,
-        overview,
-        readme,
-        reproducing,
-        results,
-        status,
-    )
+    from . import commands, contents, models, overview, readme, reproducing, results, status
 
     return {
         "book/models.md": models.page,
