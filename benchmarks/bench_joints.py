@@ -20,8 +20,9 @@ from numba import njit
 
 from benchmarks import baseline_joints as dense
 from benchmarks.bench_tables import machine, store
-from mlmjoint import arnold_gokhale, streams
-from mlmjoint.balance import Balance
+from mlmjoint import arnold_gokhale
+from mlmjoint.engine.passes import dispatch as streams
+from mlmjoint.engine.passes.balance import Balance
 from mlmjoint.joints import CONSTRUCTIONS, ArnoldGokhale, Joint, ag_cells
 from mlmjoint.metrics import PAPER
 from mlmjoint.tables import Tables

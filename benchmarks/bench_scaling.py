@@ -26,14 +26,15 @@ from transformers import BertConfig, BertForMaskedLM
 from benchmarks.bench_joints import tables as random_tables
 from benchmarks.bench_memory import resident
 from benchmarks.bench_tables import machine
-from mlmjoint import costs, streams
+from mlmjoint import costs
 from mlmjoint.arnold_gokhale import solve
-from mlmjoint.balance import SPARE, Balance
+from mlmjoint.engine.forward.products import product
+from mlmjoint.engine.forward.routes import choose_route
+from mlmjoint.engine.passes import dispatch as streams
+from mlmjoint.engine.passes.balance import SPARE, Balance
 from mlmjoint.joints import METHODS
 from mlmjoint.metrics import PAPER
 from mlmjoint.pairs import Pair
-from mlmjoint.products import product
-from mlmjoint.routes import choose_route
 from mlmjoint.variants import variants
 
 # The package's names for these two are its functions; the modules' own parts are timed here.

@@ -19,8 +19,8 @@ import torch
 from transformers import BertConfig, BertForMaskedLM
 
 from benchmarks.baseline import fill_table
-from mlmjoint.products import product
-from mlmjoint.routes import choose_route
+from mlmjoint.engine.forward.products import product
+from mlmjoint.engine.forward.routes import choose_route
 
 # mlmjoint.conditionals names the function; the pieces it is made of are timed here.
 engine = importlib.import_module("mlmjoint.conditionals")

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
-from .device import free_memory, writes_into_views
+from .engine.device import free_memory, writes_into_views
+from .engine.forward.readout import Head
+from .engine.forward.routes import Route, choose_route
+from .engine.forward.softmax import log_softmax, normalise_columns, normalise_rows
 from .errors import InputError
-from .heads import Head
-from .normalise import log_softmax, normalise_columns, normalise_rows
-from .routes import Route, choose_route
 from .tables import Tables
 
 Tensor = torch.Tensor

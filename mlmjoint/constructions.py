@@ -22,9 +22,9 @@ import torch
 
 from . import checks as given
 from .arnold_gokhale import Solution
-from .cells import Cells, row_blocks
+from .engine.passes.cells import Cells, row_blocks
+from .engine.passes.gibbs import stationary
 from .errors import InputError
-from .stationary import stationary
 from .tables import Tables
 
 

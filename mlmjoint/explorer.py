@@ -24,9 +24,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from . import cells, streams
-from .cells import Cells
 from .conditionals import conditionals
+from .engine.passes import cells
+from .engine.passes import dispatch as streams
+from .engine.passes.cells import Cells
 from .errors import InputError
 from .examples import EXAMPLES, Example
 from .figures import LABELS

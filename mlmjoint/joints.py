@@ -12,10 +12,11 @@ from functools import cached_property
 
 import torch
 
-from . import arnold_gokhale, streams
+from . import arnold_gokhale
 from . import checks as given
-from .cells import Cells, row_blocks
 from .constructions import CONSTRUCTIONS, ag_cells
+from .engine.passes import dispatch as streams
+from .engine.passes.cells import Cells, row_blocks
 from .errors import InputError
 from .names import METHODS
 from .tables import Tables, tables_from_arrays

@@ -20,10 +20,10 @@ from collections.abc import Sequence
 
 import torch
 
-from . import streams
 from .arnold_gokhale import solve
-from .cells import row_blocks
 from .constructions import CONSTRUCTIONS, ag_cells
+from .engine.passes import dispatch as streams
+from .engine.passes.cells import row_blocks
 from .errors import InputError
 from .joints import ArnoldGokhale, Joint, check_method, check_options
 from .names import PAPER

@@ -17,7 +17,7 @@ import torch
 
 from . import checkpoints, files, wheels
 from . import checks as given
-from .device import pick_device, pick_dtype
+from .engine.device import pick_device, pick_dtype
 from .errors import InputError
 from .pairs import Pair, make_pair, special_ids
 

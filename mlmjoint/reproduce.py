@@ -25,7 +25,7 @@ import torch
 
 from . import files, results
 from .chapters import PROFILES, Chapter, made, out_folder
-from .device import pick_device
+from .engine.device import pick_device
 from .errors import InputError
 from .records import load
 

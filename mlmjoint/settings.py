@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from . import checks as given
-from .device import pick_device
+from .engine.device import pick_device
 from .errors import InputError
 
 DEFAULTS = {

@@ -6,10 +6,10 @@ import warnings
 
 import torch
 
-from . import streams
 from .arnold_gokhale import solve
-from .cells import Cells
 from .constructions import ag_cells, hcb_cells
+from .engine.passes import dispatch as streams
+from .engine.passes.cells import Cells
 from .joints import Joint
 from .metrics import at_gold
 from .tables import Tables

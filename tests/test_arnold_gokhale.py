@@ -19,8 +19,8 @@ from twins import (
     tables_of,
 )
 
-from mlmjoint import streams
-from mlmjoint.balance import Balance
+from mlmjoint.engine.passes import dispatch as streams
+from mlmjoint.engine.passes.balance import Balance
 from mlmjoint.tables import Tables
 
 joints = importlib.import_module("mlmjoint.joints")

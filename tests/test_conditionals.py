@@ -13,9 +13,10 @@ import transformers
 from torch import nn
 
 import mlmjoint
-from mlmjoint import InputError, routes
+from mlmjoint import InputError
+from mlmjoint.engine.forward import routes
+from mlmjoint.engine.forward.routes import choose_route
 from mlmjoint.pairs import Pair
-from mlmjoint.routes import choose_route
 
 # Some virtual machines announce AMX and then refuse it, killing any bfloat16 product; oneDNN reads
 # this at its first product, so setting it when tests are collected is early enough.

@@ -220,7 +220,7 @@ def test_memory_of_a_pair():
 
 
 def test_kept_q_is_the_solvers_own_bound():
-    from mlmjoint import balance
+    from mlmjoint.engine.passes import balance
 
     assert costs.KEPT_Q == balance.CACHE_BYTES
 

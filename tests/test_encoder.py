@@ -9,14 +9,15 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM
 
-from mlmjoint import InputError, device
-from mlmjoint.architectures import read_stack
-from mlmjoint.device import free_memory, pick_device, pick_dtype
-from mlmjoint.encoder import Substitutions
-from mlmjoint.heads import find_head
-from mlmjoint.normalise import log_softmax, normalise_columns, normalise_rows
-from mlmjoint.products import product
-from mlmjoint.vector_math import add_norm, bias_gelu, exp32, fold_norm
+from mlmjoint import InputError
+from mlmjoint.engine import device
+from mlmjoint.engine.device import free_memory, pick_device, pick_dtype
+from mlmjoint.engine.forward.architectures import read_stack
+from mlmjoint.engine.forward.encoder import Substitutions
+from mlmjoint.engine.forward.products import product
+from mlmjoint.engine.forward.readout import find_head
+from mlmjoint.engine.forward.softmax import log_softmax, normalise_columns, normalise_rows
+from mlmjoint.engine.vector_math import add_norm, bias_gelu, exp32, fold_norm
 
 
 def small_bert(layers=3, seed=0):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from twins import double, kl_sum, random_tables, tables_of
 
-from mlmjoint import streams
+from mlmjoint.engine.passes import dispatch as streams
 from mlmjoint.tables import Tables
 
 metrics = importlib.import_module("mlmjoint.metrics").metrics

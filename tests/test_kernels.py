@@ -9,11 +9,13 @@ import torch
 from numba import njit
 from twins import double, random_tables
 
-from mlmjoint import cells as blocks
-from mlmjoint import joint_kernels, kernels, normalise, streams
-from mlmjoint.balance import Balance
-from mlmjoint.cells import Cells
-from mlmjoint.simd import FAST, exp, jsd_cell, log_less
+from mlmjoint.engine.forward import softmax as normalise
+from mlmjoint.engine.passes import cells as blocks
+from mlmjoint.engine.passes import dispatch as streams
+from mlmjoint.engine.passes import joint_kernels, kernels
+from mlmjoint.engine.passes.balance import Balance
+from mlmjoint.engine.passes.cells import Cells
+from mlmjoint.engine.simd import FAST, exp, jsd_cell, log_less
 from mlmjoint.tables import Tables
 
 JIT = {"fastmath": FAST, "error_model": "numpy"}

@@ -18,7 +18,7 @@ from twins import (
     tables_of,
 )
 
-from mlmjoint import streams
+from mlmjoint.engine.passes import dispatch as streams
 from mlmjoint.errors import InputError
 from mlmjoint.tables import Tables, tables_from_arrays
 

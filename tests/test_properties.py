@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from twins import ALL, ag_objective, ag_residual, kl_sum
 
-from mlmjoint import streams
+from mlmjoint.engine.passes import dispatch as streams
 from mlmjoint.tables import Tables
 
 metrics = importlib.import_module("mlmjoint.metrics").metrics

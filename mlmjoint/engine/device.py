@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from .errors import InputError
+from ..errors import InputError
 
 DTYPES = {
     "float32": torch.float32,

@@ -15,9 +15,9 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from . import streams
+from ...tables import Tables
+from . import dispatch as streams
 from .cells import Cells
-from .tables import Tables
 
 SWEEPS = 100  # of power iteration before something stronger is tried
 FEW = 20  # the same where a sweep is a pass over large tables, and the Krylov method saves passes

@@ -15,8 +15,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from ..simd import divide, exp, jsd_cell, log_less, multiply, prefetch, subtract, widest_vectors
 from .kernels import JIT, ROWS, pour
-from .simd import divide, exp, jsd_cell, log_less, multiply, prefetch, subtract, widest_vectors
 
 COMPILED_WITH = "9f266506"  # kernels.py, simd.py: see kernels.py
 

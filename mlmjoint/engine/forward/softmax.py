@@ -10,7 +10,7 @@ import numba
 import numpy as np
 import torch
 
-from .vector_math import exp32, f32
+from ..vector_math import exp32, f32
 
 COMPILED_WITH = "21bb70fe"  # vector_math.py: see kernels.py
 

@@ -18,9 +18,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from ..device import writes_into_views
+from ..vector_math import add_norm, bias_gelu, fold_norm
 from .architectures import Layer, Stack
-from .device import writes_into_views
-from .vector_math import add_norm, bias_gelu, fold_norm
 
 Tensor = torch.Tensor
 

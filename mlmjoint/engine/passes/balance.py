@@ -13,9 +13,9 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from . import streams
+from ...tables import Tables
+from . import dispatch as streams
 from .cells import row_blocks
-from .tables import Tables
 
 CACHE_BYTES = 2**29  # Q is kept as a third table while it is at most this large: half the traffic
 

@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
+from ...tables import Tables
 from . import cells as blocks
 from .cells import Cells
-from .tables import Tables
 
 DOUBLE_CELLS = 2048 * 2048  # up to here float64 costs nothing worth saving
 FLOOR = -1e30  # stands for log 0: finite, so that 0 · log 0 is 0

@@ -9,8 +9,8 @@ from functools import cached_property
 import torch
 from torch import nn
 
-from .heads import check_kinds
 from .products import product
+from .readout import check_kinds
 
 Tensor = torch.Tensor
 Product = Callable[[Tensor], Tensor]

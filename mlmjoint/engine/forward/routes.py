@@ -14,10 +14,10 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from ...errors import InputError
 from .architectures import read_stack
 from .encoder import Substitutions
-from .errors import InputError
-from .heads import Head, find_head
+from .readout import Head, find_head
 
 Tensor = torch.Tensor
 ROUTES = ("fast", "head", "plain")

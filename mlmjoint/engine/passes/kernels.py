@@ -14,7 +14,7 @@ import math
 import numpy as np
 from numba import njit
 
-from .simd import FAST, divide, exp, widest_vectors
+from ..simd import FAST, divide, exp, widest_vectors
 
 # Numba compiles anew only when this very file changes: hence the digest of what it uses.
 COMPILED_WITH = "acb39beb"  # simd.py

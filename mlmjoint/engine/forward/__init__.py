@@ -1,0 +1,1 @@
+"""Through the transformer: many sentences that differ in one token."""

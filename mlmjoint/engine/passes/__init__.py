@@ -1,0 +1,1 @@
+"""Streaming passes over two V x V tables of conditionals."""
