@@ -20,12 +20,12 @@ from numba import njit
 
 from benchmarks import baseline_joints as dense
 from benchmarks.bench_tables import machine, store
-from mlmjoint import arnold_gokhale
+from mlmjoint.core import arnold_gokhale
+from mlmjoint.core.joints import CONSTRUCTIONS, ArnoldGokhale, Joint, ag_cells
+from mlmjoint.core.metrics import PAPER
+from mlmjoint.core.tables import Tables
 from mlmjoint.engine.passes import dispatch as streams
 from mlmjoint.engine.passes.balance import Balance
-from mlmjoint.joints import CONSTRUCTIONS, ArnoldGokhale, Joint, ag_cells
-from mlmjoint.metrics import PAPER
-from mlmjoint.tables import Tables
 
 RESULTS = Path(__file__).parent / "results" / "joints.json"
 STEPS = 40

@@ -65,8 +65,8 @@ def measure(size: int) -> dict:
 
 def use(tables) -> dict:
     """Everything that is asked of a pair's tables."""
-    from mlmjoint.joints import METHODS
-    from mlmjoint.metrics import joints, metrics
+    from mlmjoint.core.joints import METHODS
+    from mlmjoint.core.metrics import joints, metrics
 
     found = metrics(tables, methods=METHODS)
     for joint in joints(tables, METHODS).values():

@@ -17,7 +17,7 @@ import torch
 
 import mlmjoint
 from benchmarks.bench_tables import machine, store
-from mlmjoint.arnold_gokhale import solve
+from mlmjoint.core.arnold_gokhale import solve
 from mlmjoint.corpora import corpus, encode
 
 RESULTS = Path(__file__).parent / "results" / "passes.json"

@@ -27,19 +27,19 @@ from benchmarks.bench_joints import tables as random_tables
 from benchmarks.bench_memory import resident
 from benchmarks.bench_tables import machine
 from mlmjoint import costs
-from mlmjoint.arnold_gokhale import solve
+from mlmjoint.core.arnold_gokhale import solve
+from mlmjoint.core.joints import METHODS
+from mlmjoint.core.metrics import PAPER
+from mlmjoint.core.pairs import Pair
 from mlmjoint.engine.forward.products import product
 from mlmjoint.engine.forward.routes import choose_route
 from mlmjoint.engine.passes import dispatch as streams
 from mlmjoint.engine.passes.balance import SPARE, Balance
-from mlmjoint.joints import METHODS
-from mlmjoint.metrics import PAPER
-from mlmjoint.pairs import Pair
 from mlmjoint.variants import variants
 
 # The package's names for these two are its functions; the modules' own parts are timed here.
-engine = importlib.import_module("mlmjoint.conditionals")
-measure = importlib.import_module("mlmjoint.metrics")
+engine = importlib.import_module("mlmjoint.core.conditionals")
+measure = importlib.import_module("mlmjoint.core.metrics")
 RESULTS = Path(__file__).parent / "results" / "scaling.json"
 
 MODELS = {"2 × 128": (2, 128, 2), "4 × 256": (4, 256, 4), "12 × 768": (12, 768, 12)}

@@ -23,7 +23,7 @@ from mlmjoint.engine.forward.products import product
 from mlmjoint.engine.forward.routes import choose_route
 
 # mlmjoint.conditionals names the function; the pieces it is made of are timed here.
-engine = importlib.import_module("mlmjoint.conditionals")
+engine = importlib.import_module("mlmjoint.core.conditionals")
 RESULTS = Path(__file__).parent / "results" / "tables.json"
 V, T, A, B = 28_996, 24, 9, 10
 

@@ -19,8 +19,8 @@ import torch
 import mlmjoint
 from benchmarks.bench_tables import machine
 from mlmjoint.ask import likely_tokens
+from mlmjoint.core.pairs import draw_pair
 from mlmjoint.corpora import corpus, encode
-from mlmjoint.pairs import draw_pair
 
 RESULTS = Path(__file__).parent / "results" / "candidates.json"
 MODEL, SIZES, LONGEST = "en-small", (30, 100, 300, 1000), 14

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from .conditionals import conditionals
+from .core.conditionals import conditionals
+from .core.joints import joint
+from .core.pairs import Pair
+from .core.tables import Tables
 from .errors import InputError
-from .joints import joint
 from .models import MLM, load
 from .names import METHODS, PAPER
-from .pairs import Pair
-from .tables import Tables
 
 
 @dataclass(eq=False)

@@ -15,8 +15,8 @@ from typing import Any
 
 from . import checks as given
 from . import files
+from .core.pairs import special_ids
 from .errors import InputError
-from .pairs import special_ids
 
 SHIPPED = files.CORPORA
 TOY_SENTENCES = 200

@@ -24,17 +24,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .conditionals import conditionals
+from .core.conditionals import conditionals
+from .core.joints import METHODS, ArnoldGokhale, Joint, joint
+from .core.tables import Tables
 from .engine.passes import cells
 from .engine.passes import dispatch as streams
 from .engine.passes.cells import Cells
 from .errors import InputError
 from .examples import EXAMPLES, Example
 from .figures import LABELS
-from .joints import METHODS, ArnoldGokhale, Joint, joint
 from .measure import text_vocabulary
 from .models import MLM, load
-from .tables import Tables
 
 SHOWN = 60  # tokens on each side
 PAIRS = 12  # likeliest pairs listed for each joint

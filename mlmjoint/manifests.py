@@ -10,8 +10,8 @@ from pathlib import Path
 
 from . import checks as given
 from . import corpora
+from .core.joints import METHODS
 from .errors import InputError
-from .joints import METHODS
 from .measure import Job, Measures, text_vocabulary
 from .models import MLM
 from .records import RECORDS, read_manifest, write_manifest

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import torch
 
-from .conditionals import conditionals
-from .metrics import metrics
+from .core.conditionals import conditionals
+from .core.metrics import metrics
+from .core.tables import Tables
 from .models import MLM
-from .tables import Tables
 from .variants import variants
 
 # Tokens that a vocabulary keeps in reserve and no text contains.

@@ -17,9 +17,9 @@ import torch
 
 from . import checkpoints, files, wheels
 from . import checks as given
+from .core.pairs import Pair, make_pair, special_ids
 from .engine.device import pick_device, pick_dtype
 from .errors import InputError
-from .pairs import Pair, make_pair, special_ids
 
 SHIPPED = files.MODELS
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")

@@ -19,12 +19,12 @@ from twins import (
     tables_of,
 )
 
+from mlmjoint.core.tables import Tables
 from mlmjoint.engine.passes import dispatch as streams
 from mlmjoint.engine.passes.balance import Balance
-from mlmjoint.tables import Tables
 
-joints = importlib.import_module("mlmjoint.joints")
-solver = importlib.import_module("mlmjoint.arnold_gokhale")
+joints = importlib.import_module("mlmjoint.core.joints")
+solver = importlib.import_module("mlmjoint.core.arnold_gokhale")
 joint, joint_from_tables = joints.joint, joints.joint_from_tables
 
 

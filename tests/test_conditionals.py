@@ -14,9 +14,9 @@ from torch import nn
 
 import mlmjoint
 from mlmjoint import InputError
+from mlmjoint.core.pairs import Pair
 from mlmjoint.engine.forward import routes
 from mlmjoint.engine.forward.routes import choose_route
-from mlmjoint.pairs import Pair
 
 # Some virtual machines announce AMX and then refuse it, killing any bfloat16 product; oneDNN reads
 # this at its first product, so setting it when tests are collected is early enough.
@@ -247,7 +247,7 @@ def test_a_vocabulary_of_250002_runs_with_candidate_sets(monkeypatch):
     mlm = stand_in(transformers.XLMRobertaForMaskedLM(config), vocab_size=250_002)
     tables = mlmjoint.conditionals(mlm, PAIRS[0], tokens=([5, 249_999], [7, 250_001, 1]))
     assert tables.shape == (2, 3)
-    module = importlib.import_module("mlmjoint.conditionals")
+    module = importlib.import_module("mlmjoint.core.conditionals")
     monkeypatch.setattr(module, "free_memory", lambda device: 2**38)  # on any machine
     with pytest.raises(InputError, match=r"need 500\.0 GB .* give candidate sets"):
         mlmjoint.conditionals(mlm, PAIRS[0])
@@ -500,4 +500,6 @@ def test_a_token_that_breaks_the_logits_is_named(loaded, value, route):
 
 def test_the_module_is_still_there():
     # mlmjoint.conditionals is the function; the module of that name imports all the same.
-    assert importlib.import_module("mlmjoint.conditionals").conditionals is mlmjoint.conditionals
+    assert (
+        importlib.import_module("mlmjoint.core.conditionals").conditionals is mlmjoint.conditionals
+    )

@@ -9,9 +9,9 @@ from browsing import ROOT, axe, needs_browser, requests_in, resize, set_theme
 
 import mlmjoint
 from mlmjoint import corpora, explorer
+from mlmjoint.core.joints import METHODS
 from mlmjoint.errors import InputError
 from mlmjoint.examples import EXAMPLES, Example
-from mlmjoint.joints import METHODS
 from mlmjoint.measure import text_vocabulary
 from mlmjoint.wheels import CHECKPOINTS
 

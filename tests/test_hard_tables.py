@@ -10,12 +10,12 @@ import pytest
 import torch
 from twins import double, kl_sum, random_tables, tables_of
 
+from mlmjoint.core.tables import Tables
 from mlmjoint.engine.passes import dispatch as streams
-from mlmjoint.tables import Tables
 
-metrics = importlib.import_module("mlmjoint.metrics").metrics
-solver = importlib.import_module("mlmjoint.arnold_gokhale")
-joint = importlib.import_module("mlmjoint.joints").joint
+metrics = importlib.import_module("mlmjoint.core.metrics").metrics
+solver = importlib.import_module("mlmjoint.core.arnold_gokhale")
+joint = importlib.import_module("mlmjoint.core.joints").joint
 APART = "Gibbs marginals depend on where the chain starts"
 
 

@@ -12,12 +12,12 @@ import torch
 from twins import ALL, dense_joints, double, random_joint, random_tables, tables_of
 
 from mlmjoint import checks as given
-from mlmjoint import constructions
+from mlmjoint.core import constructions
+from mlmjoint.core.tables import Tables
 from mlmjoint.errors import InputError
-from mlmjoint.tables import Tables
 
 ROOT = Path(__file__).resolve().parents[1]
-joints = importlib.import_module("mlmjoint.joints")
+joints = importlib.import_module("mlmjoint.core.joints")
 joint, joint_from_tables = joints.joint, joints.joint_from_tables
 
 RECOVERING = ("hcb", "ag", "chain-ab", "chain-ba", "chain-mean", "chain-geo", "gibbs")

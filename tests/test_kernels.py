@@ -9,6 +9,7 @@ import torch
 from numba import njit
 from twins import double, random_tables
 
+from mlmjoint.core.tables import Tables
 from mlmjoint.engine.forward import softmax as normalise
 from mlmjoint.engine.passes import cells as blocks
 from mlmjoint.engine.passes import dispatch as streams
@@ -16,7 +17,6 @@ from mlmjoint.engine.passes import joint_kernels, kernels
 from mlmjoint.engine.passes.balance import Balance
 from mlmjoint.engine.passes.cells import Cells
 from mlmjoint.engine.simd import FAST, exp, jsd_cell, log_less
-from mlmjoint.tables import Tables
 
 JIT = {"fastmath": FAST, "error_model": "numpy"}
 

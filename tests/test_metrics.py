@@ -18,12 +18,12 @@ from twins import (
     tables_of,
 )
 
+from mlmjoint.core.tables import Tables, tables_from_arrays
 from mlmjoint.engine.passes import dispatch as streams
 from mlmjoint.errors import InputError
-from mlmjoint.tables import Tables, tables_from_arrays
 
-module = importlib.import_module("mlmjoint.metrics")
-joints = importlib.import_module("mlmjoint.joints")
+module = importlib.import_module("mlmjoint.core.metrics")
+joints = importlib.import_module("mlmjoint.core.joints")
 metrics = module.metrics
 NAMES = ("u_nll", "p_nll", "a_kl", "g_kl")
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from twins import ALL, ag_objective, ag_residual, kl_sum
 
+from mlmjoint.core.tables import Tables
 from mlmjoint.engine.passes import dispatch as streams
-from mlmjoint.tables import Tables
 
-metrics = importlib.import_module("mlmjoint.metrics").metrics
-joints = importlib.import_module("mlmjoint.joints")
+metrics = importlib.import_module("mlmjoint.core.metrics").metrics
+joints = importlib.import_module("mlmjoint.core.joints")
 PROFILE = settings(
     max_examples=40, deadline=None, derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -18,9 +18,9 @@ from twins import random_tables
 import mlmjoint
 from mlmjoint import corpora, measure, records
 from mlmjoint.cli import main
+from mlmjoint.core.pairs import draw_pair
 from mlmjoint.engines import LocalEngine
 from mlmjoint.errors import InputError
-from mlmjoint.pairs import draw_pair
 from mlmjoint.study import study
 from mlmjoint.variants import variants
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from mlmjoint.core.joints import METHODS
 from mlmjoint.errors import InputError
 from mlmjoint.figures import LABELS
-from mlmjoint.joints import METHODS
 from mlmjoint.stats import Interval
 from mlmjoint.study_plots import (
     cluster_order,

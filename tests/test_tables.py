@@ -7,8 +7,8 @@ import pytest
 import torch
 from twins import random_tables
 
+from mlmjoint.core.tables import Tables, tables_from_arrays
 from mlmjoint.errors import InputError
-from mlmjoint.tables import Tables, tables_from_arrays
 
 
 def uniform(rows=3, cols=4, **extra):

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from mlmjoint import joint, results, toytruth
+from mlmjoint.core.tables import tables_from_arrays
 from mlmjoint.errors import InputError
 from mlmjoint.study import study
-from mlmjoint.tables import tables_from_arrays
 from mlmjoint.toyworld import ToyWorld
 
 COUPLE = "the knife and the fork are on the table ."

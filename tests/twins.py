@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from benchmarks import baseline_joints as dense
-from mlmjoint.tables import Tables
+from mlmjoint.core.tables import Tables
 
 ALL = ("mlm", "mrf", "mrf-l", "hcb", "ag", "chain-ab", "chain-ba", "chain-mean", "chain-geo")
 ALL += ("gibbs",)

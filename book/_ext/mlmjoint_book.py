@@ -49,7 +49,7 @@ def link_equations(app, what, name, obj, options, lines):
 
 def hide_constructors(app, what, name, obj, options, signature, returns):
     # What load() and joint() return: nobody calls these classes by hand.
-    if name in ("mlmjoint.MLM", "mlmjoint.Joint", "mlmjoint.joints.ArnoldGokhale"):
+    if name in ("mlmjoint.MLM", "mlmjoint.Joint", "mlmjoint.core.joints.ArnoldGokhale"):
         return "", None
     return None
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from ...tables import Tables
+from ...core.tables import Tables
 from . import dispatch as streams
 from .cells import row_blocks
 

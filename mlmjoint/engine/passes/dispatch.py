@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
-from ...tables import Tables
+from ...core.tables import Tables
 from . import cells as blocks
 from .cells import Cells
 

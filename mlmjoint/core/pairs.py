@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .errors import InputError
+from ..errors import InputError
 
 SCHEMES = ("random", "contiguous")
 

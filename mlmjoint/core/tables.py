@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import checks as given
-from .errors import InputError
+from .. import checks as given
+from ..errors import InputError
 
 # The largest deviation of a column or row sum from one that still counts as rounding.
 NORMALISATION_TOLERANCE = 1e-3

@@ -24,10 +24,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from .engine.passes import dispatch as streams
-from .engine.passes.balance import Balance
-from .engine.passes.cells import Cells
-from .errors import InputError
+from ..engine.passes import dispatch as streams
+from ..engine.passes.balance import Balance
+from ..engine.passes.cells import Cells
+from ..errors import InputError
 from .tables import Tables
 
 DEPTH = 10  # Anderson history
@@ -238,7 +238,7 @@ def _newton_step(state: _State, limit: int) -> np.ndarray:
 
 def _direct(state: _State) -> np.ndarray:
     """The Newton direction: the longer side eliminated, the Laplacian that is left solved."""
-    from .engine.passes import kernels
+    from ..engine.passes import kernels
 
     balance, n = state.balance, state.split
     balance.passes += 1
@@ -333,7 +333,7 @@ def lower_bound(tables: Tables, solution: Solution) -> float:
 
 def _repair(state: _State) -> float | None:
     """The bound that strengths near the optimum prove; None if they cannot be made feasible."""
-    from .engine.passes import kernels
+    from ..engine.passes import kernels
 
     balance, n, best = state.balance, state.split, None
     # A context whose table sums to t instead of one weighs t in both problems, which adds t·log t.

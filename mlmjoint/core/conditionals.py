@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
-from .engine.device import free_memory, writes_into_views
-from .engine.forward.readout import Head
-from .engine.forward.routes import Route, choose_route
-from .engine.forward.softmax import log_softmax, normalise_columns, normalise_rows
-from .errors import InputError
+from ..engine.device import free_memory, writes_into_views
+from ..engine.forward.readout import Head
+from ..engine.forward.routes import Route, choose_route
+from ..engine.forward.softmax import log_softmax, normalise_columns, normalise_rows
+from ..errors import InputError
 from .tables import Tables
 
 Tensor = torch.Tensor

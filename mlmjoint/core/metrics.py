@@ -20,13 +20,13 @@ from collections.abc import Sequence
 
 import torch
 
+from ..engine.passes import dispatch as streams
+from ..engine.passes.cells import row_blocks
+from ..errors import InputError
+from ..names import PAPER
 from .arnold_gokhale import solve
 from .constructions import CONSTRUCTIONS, ag_cells
-from .engine.passes import dispatch as streams
-from .engine.passes.cells import row_blocks
-from .errors import InputError
 from .joints import ArnoldGokhale, Joint, check_method, check_options
-from .names import PAPER
 from .tables import NORMALISATION_TOLERANCE, Tables
 
 INFINITE = 1e24  # the square of a log ratio with a zero on one side only, as the passes see it

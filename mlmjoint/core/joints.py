@@ -12,13 +12,13 @@ from functools import cached_property
 
 import torch
 
+from .. import checks as given
+from ..engine.passes import dispatch as streams
+from ..engine.passes.cells import Cells, row_blocks
+from ..errors import InputError
+from ..names import METHODS
 from . import arnold_gokhale
-from . import checks as given
 from .constructions import CONSTRUCTIONS, ag_cells
-from .engine.passes import dispatch as streams
-from .engine.passes.cells import Cells, row_blocks
-from .errors import InputError
-from .names import METHODS
 from .tables import Tables, tables_from_arrays
 
 OPTIONS = {"hcb": {"pivot", "direction"}, "ag": {"tol", "solver", "iterations"}}

@@ -20,11 +20,11 @@ import math
 
 import torch
 
-from . import checks as given
+from .. import checks as given
+from ..engine.passes.cells import Cells, row_blocks
+from ..engine.passes.gibbs import stationary
+from ..errors import InputError
 from .arnold_gokhale import Solution
-from .engine.passes.cells import Cells, row_blocks
-from .engine.passes.gibbs import stationary
-from .errors import InputError
 from .tables import Tables
 
 

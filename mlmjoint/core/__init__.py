@@ -1,0 +1,1 @@
+"""The paper in code: pairs, tables of conditionals, constructions, joints, metrics."""
