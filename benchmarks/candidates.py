@@ -18,9 +18,9 @@ import torch
 
 import mlmjoint
 from benchmarks.bench_tables import machine
-from mlmjoint.ask import likely_tokens
 from mlmjoint.core.pairs import draw_pair
 from mlmjoint.corpora import corpus, encode
+from mlmjoint.models.ask import likely_tokens
 
 RESULTS = Path(__file__).parent / "results" / "candidates.json"
 MODEL, SIZES, LONGEST = "en-small", (30, 100, 300, 1000), 14

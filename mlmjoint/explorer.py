@@ -34,7 +34,7 @@ from .errors import InputError
 from .examples import EXAMPLES, Example
 from .figures import LABELS
 from .measure import text_vocabulary
-from .models import MLM, load
+from .models.mlm import MLM, load
 
 SHOWN = 60  # tokens on each side
 PAIRS = 12  # likeliest pairs listed for each joint

@@ -27,8 +27,8 @@ from transformers import (
 from .checks import folder as make_folder
 from .errors import InputError
 from .masking import Masker, Sentences, Stream, masked_loss
+from .models.quiet import quiet
 from .perplexity import unary_perplexity
-from .quiet import quiet
 from .settings import SCHEDULE, check_device, check_settings
 
 

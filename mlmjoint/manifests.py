@@ -13,7 +13,7 @@ from . import corpora
 from .core.joints import METHODS
 from .errors import InputError
 from .measure import Job, Measures, text_vocabulary
-from .models import MLM
+from .models.mlm import MLM
 from .records import RECORDS, read_manifest, write_manifest
 
 FORMAT = 1  # raised when records change their meaning

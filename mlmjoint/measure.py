@@ -12,7 +12,7 @@ import torch
 from .core.conditionals import conditionals
 from .core.metrics import metrics
 from .core.tables import Tables
-from .models import MLM
+from .models.mlm import MLM
 from .variants import variants
 
 # Tokens that a vocabulary keeps in reserve and no text contains.

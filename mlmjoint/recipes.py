@@ -14,9 +14,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from . import checks as given
-from . import wheels
-from .checkpoints import first_line
 from .errors import InputError
+from .models import wheels
+from .models.checkpoints import first_line
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 

@@ -7,13 +7,13 @@ from collections import Counter
 
 from . import checks as given
 from . import corpora, manifests, results
-from .ask import check_methods
 from .core.joints import METHODS
 from .core.pairs import SCHEMES, draw_pair
 from .engines import ENGINES, engine_named
 from .errors import InputError
 from .measure import Job, Measures, text_vocabulary, toy_world
-from .models import MLM, load, rooted
+from .models.ask import check_methods
+from .models.mlm import MLM, load, rooted
 from .progress import Progress
 from .records import Study, Writer
 from .records import load as load_study

@@ -17,11 +17,11 @@ from transformers import BertConfig, BertForMaskedLM, TrainerCallback
 
 from . import cards
 from . import checks as given
-from .checkpoints import _dtype_argument
 from .errors import InputError
 from .fitting import fit, leads
+from .models.checkpoints import _dtype_argument
+from .models.quiet import quiet
 from .perplexity import logits_at
-from .quiet import quiet
 from .recipes import RECIPES
 from .settings import check_settings
 from .toygrammar import RULES_TEXT

@@ -8,10 +8,11 @@ import shlex
 import numpy as np
 import torch
 
-from . import cards, recipes, traintext, wheels
+from . import cards, recipes, traintext
 from . import checks as given
 from .errors import InputError
 from .fitting import check_packages, fit, leads
+from .models import wheels
 from .perplexity import unary_perplexity
 from .settings import DEFAULTS, check_settings, check_whole, is_number
 

@@ -126,7 +126,9 @@ class TestPair:
         self, tmp_path, capsys, monkeypatch
     ):
         monkeypatch.setitem(sys.modules, "matplotlib", None)
-        monkeypatch.setattr("mlmjoint.ask.ask", lambda *_, **__: pytest.fail("asked the model"))
+        monkeypatch.setattr(
+            "mlmjoint.models.ask.ask", lambda *_, **__: pytest.fail("asked the model")
+        )
         code = main(["pair", MASKED, "--heatmap", str(tmp_path / "joint.svg")])
         assert_one_line(code, capsys.readouterr(), 'pip install "mlmjoint[figures]"')
 

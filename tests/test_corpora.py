@@ -347,7 +347,7 @@ def test_hub_data_is_pinned(monkeypatch):
 
 @pytest.fixture(scope="module")
 def tokenizer(tiny_model):
-    from mlmjoint.models import load
+    from mlmjoint.models.mlm import load
 
     return load(tiny_model, device="cpu").tokenizer
 

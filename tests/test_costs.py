@@ -23,10 +23,12 @@ from transformers import (
 import mlmjoint
 from benchmarks import bench_scaling
 from benchmarks.baseline import fill_table
-from mlmjoint import cli, costs, files, models, results, wheels
+from mlmjoint import cli, costs, files, results
 from mlmjoint.chapters import print_table
 from mlmjoint.costs import Shape, fast_flops, plain_flops
 from mlmjoint.errors import InputError
+from mlmjoint.models import mlm as models
+from mlmjoint.models import wheels
 from mlmjoint.pages.models import SHIP_MB
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -13,7 +13,7 @@ from mlmjoint.core.joints import METHODS
 from mlmjoint.errors import InputError
 from mlmjoint.examples import EXAMPLES, Example
 from mlmjoint.measure import text_vocabulary
-from mlmjoint.wheels import CHECKPOINTS
+from mlmjoint.models.wheels import CHECKPOINTS
 
 FOLDER = ROOT / "book" / "_static" / "explore"
 KEYS = Example("keys", "toy", "the {keys} near the gate {are} broken .", "a note")

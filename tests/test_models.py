@@ -14,8 +14,9 @@ from conftest import SPECIALS, WORDS, save_tiny_model
 from safetensors.torch import load_file, save_file
 
 import mlmjoint
-from mlmjoint import checkpoints, models
 from mlmjoint.errors import InputError
+from mlmjoint.models import checkpoints
+from mlmjoint.models import mlm as models
 
 V = len(SPECIALS) + len(WORDS)
 SMALL = {

@@ -14,9 +14,10 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from mlmjoint import effort, models, pages, records, report, results
+from mlmjoint import effort, pages, records, report, results
 from mlmjoint.cli import COMMANDS, build_parser
 from mlmjoint.errors import InputError
+from mlmjoint.models import mlm as models
 from mlmjoint.pages import (
     chapters,
     commands,

@@ -9,7 +9,7 @@ import torch
 
 from mlmjoint.core.pairs import draw_pair, special_ids
 from mlmjoint.errors import InputError
-from mlmjoint.models import load
+from mlmjoint.models.mlm import load
 
 TEXT = "a man is walking down the street ."  # positions 1 to 8
 

@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlmjoint import claims, distance, models, questions, records, report, results, stats, tabulate
+from mlmjoint import claims, distance, questions, records, report, results, stats, tabulate
 from mlmjoint.cli import main
 from mlmjoint.errors import InputError
+from mlmjoint.models import mlm as models
 
 ROOT = Path(__file__).resolve().parents[1]
 METHODS = ["mlm", "mrf", "ag"]

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 import mlmjoint
 from mlmjoint import toymodel
 from mlmjoint.errors import InputError
-from mlmjoint.models import SHIPPED as MODELS
+from mlmjoint.models.mlm import SHIPPED as MODELS
 from mlmjoint.toymodel import RECIPE, SNAPSHOTS, TruthGap, initialise, log_unigram, train_toy
 from mlmjoint.toyworld import VOCAB, ToyWorld
 from mlmjoint.train import train

@@ -16,8 +16,9 @@ import torch.nn.functional as F
 from tokenizers import Regex, pre_tokenizers
 
 import mlmjoint
-from mlmjoint import conversions, corpora, recipes, wheels
+from mlmjoint import corpora, recipes
 from mlmjoint.errors import InputError
+from mlmjoint.models import conversions, wheels
 
 LETTERS = "ACDEFGHIKLMNPQRSTVWY"
 WIDTH, HEADS, LAYERS, INNER, POSITIONS = 16, 4, 2, 24, 40

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 
-from .. import costs, models, results, wheels
+from .. import costs, results
 from ..cards import CARD, card_text, read_card
-from ..wheels import Checkpoint
+from ..models import mlm as models
+from ..models import wheels
+from ..models.wheels import Checkpoint
 from . import stored
 from .markdown import dense, header, join, link, table
 

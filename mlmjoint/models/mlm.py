@@ -15,11 +15,12 @@ from typing import Any
 
 import torch
 
-from . import checkpoints, files, wheels
-from . import checks as given
-from .core.pairs import Pair, make_pair, special_ids
-from .engine.device import pick_device, pick_dtype
-from .errors import InputError
+from .. import checks as given
+from .. import files
+from ..core.pairs import Pair, make_pair, special_ids
+from ..engine.device import pick_device, pick_dtype
+from ..errors import InputError
+from . import checkpoints, wheels
 
 SHIPPED = files.MODELS
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import InputError
+from ..errors import InputError
 from .quiet import quiet
 
 # Raised when a conversion changes, so that nobody reads a folder written by an older one.

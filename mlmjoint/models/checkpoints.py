@@ -7,7 +7,7 @@ import json
 import re
 from pathlib import Path
 
-from .errors import InputError
+from ..errors import InputError
 from .quiet import quiet
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*bpe.codes")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from .errors import InputError
-from .models import MLM
+from ..errors import InputError
+from .mlm import MLM
 
 
 def fill(mlm: MLM, text: str) -> torch.Tensor:

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from .core.conditionals import conditionals
-from .core.joints import joint
-from .core.pairs import Pair
-from .core.tables import Tables
-from .errors import InputError
-from .models import MLM, load
-from .names import METHODS, PAPER
+from ..core.conditionals import conditionals
+from ..core.joints import joint
+from ..core.pairs import Pair
+from ..core.tables import Tables
+from ..errors import InputError
+from ..names import METHODS, PAPER
+from .mlm import MLM, load
 
 
 @dataclass(eq=False)
@@ -109,7 +109,7 @@ def print_answer(answer: Answer, top: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from .terminal import Console
+    from ..terminal import Console
 
     console = Console()
     a, b = answer.pair.positions

@@ -19,7 +19,7 @@ from transformers import (
     RobertaForMaskedLM,
 )
 
-from .errors import InputError
+from ..errors import InputError
 
 # One token per bracket atom, two-letter element, ring number above nine or reaction arrow; every
 # other sign stands alone. On reaction SMILES these are the very tokens of rxnmapper's tokenizer.
