@@ -18,7 +18,7 @@ import torch
 import mlmjoint
 from benchmarks.bench_tables import machine, store
 from mlmjoint.core.arnold_gokhale import solve
-from mlmjoint.corpora import corpus, encode
+from mlmjoint.text.corpora import corpus, encode
 
 RESULTS = Path(__file__).parent / "results" / "passes.json"
 BAR, TOL = 50, 1e-5

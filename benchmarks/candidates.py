@@ -19,8 +19,8 @@ import torch
 import mlmjoint
 from benchmarks.bench_tables import machine
 from mlmjoint.core.pairs import draw_pair
-from mlmjoint.corpora import corpus, encode
 from mlmjoint.models.ask import likely_tokens
+from mlmjoint.text.corpora import corpus, encode
 
 RESULTS = Path(__file__).parent / "results" / "candidates.json"
 MODEL, SIZES, LONGEST = "en-small", (30, 100, 300, 1000), 14

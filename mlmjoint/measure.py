@@ -153,7 +153,7 @@ def _turn(table: torch.Tensor, block: int = 1024) -> torch.Tensor:
 
 def toy_world(mlm: MLM):
     """The toy world, if the model speaks its language token for token; else None."""
-    from .toyworld import ToyWorld
+    from .text.toy_world import ToyWorld
 
     world = ToyWorld()
     same = mlm.vocab_size == len(world.vocab) and mlm.tokenizer.get_vocab() == world.ids

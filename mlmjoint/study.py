@@ -6,7 +6,7 @@ import math
 from collections import Counter
 
 from . import checks as given
-from . import corpora, manifests, results
+from . import manifests, results
 from .core.joints import METHODS
 from .core.pairs import SCHEMES, draw_pair
 from .engines import ENGINES, engine_named
@@ -17,7 +17,8 @@ from .models.mlm import MLM, load, rooted
 from .progress import Progress
 from .records import Study, Writer
 from .records import load as load_study
-from .toygrammar import tree_distance
+from .text import corpora
+from .text.toy_grammar import tree_distance
 
 
 def study(

@@ -24,8 +24,8 @@ from .models.quiet import quiet
 from .perplexity import logits_at
 from .recipes import RECIPES
 from .settings import check_settings
-from .toygrammar import RULES_TEXT
-from .toyworld import VOCAB, ToyWorld, tokenizer
+from .text.toy_grammar import RULES_TEXT
+from .text.toy_world import VOCAB, ToyWorld, tokenizer
 
 RECIPE = RECIPES["toy"]
 LAYERS = len(RECIPE.layers)

@@ -14,10 +14,10 @@ import torch
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from .corpora import corpus
 from .errors import InputError
 from .records import Study
-from .toyworld import ToyWorld
+from .text.corpora import corpus
+from .text.toy_world import ToyWorld
 
 KINDS = ("independent", "one block", "several blocks")
 NOTHING = 1e-9  # nats of information that are rounding

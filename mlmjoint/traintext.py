@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from . import checks as given
-from .corpora import corpus
 from .errors import InputError
+from .text.corpora import corpus
 
 
 def read_sentences(spec: str) -> list[str]:

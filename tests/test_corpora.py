@@ -7,9 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from mlmjoint import corpora, hubdata
-from mlmjoint.corpora import corpus, encode
 from mlmjoint.errors import InputError
+from mlmjoint.text import corpora
+from mlmjoint.text import hub as hubdata
+from mlmjoint.text.corpora import corpus, encode
 
 datasets = pytest.importorskip("datasets")
 

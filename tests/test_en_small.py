@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from mlmjoint.corpora import corpus
 from mlmjoint.perplexity import unary_perplexity
+from mlmjoint.text.corpora import corpus
 from mlmjoint.traintext import sha256
 
 FOLDER = Path(__file__).parents[1] / "mlmjoint" / "data" / "models" / "en-small"

@@ -8,12 +8,13 @@ import torch
 from browsing import ROOT, axe, needs_browser, requests_in, resize, set_theme
 
 import mlmjoint
-from mlmjoint import corpora, explorer
+from mlmjoint import explorer
 from mlmjoint.core.joints import METHODS
 from mlmjoint.errors import InputError
 from mlmjoint.examples import EXAMPLES, Example
 from mlmjoint.measure import text_vocabulary
 from mlmjoint.models.wheels import CHECKPOINTS
+from mlmjoint.text import corpora
 
 FOLDER = ROOT / "book" / "_static" / "explore"
 KEYS = Example("keys", "toy", "the {keys} near the gate {are} broken .", "a note")

@@ -16,12 +16,13 @@ from conftest import SPECIALS, WORDS, save_tiny_model
 from twins import random_tables
 
 import mlmjoint
-from mlmjoint import corpora, measure, records
+from mlmjoint import measure, records
 from mlmjoint.cli import main
 from mlmjoint.core.pairs import draw_pair
 from mlmjoint.engines import LocalEngine
 from mlmjoint.errors import InputError
 from mlmjoint.study import study
+from mlmjoint.text import corpora
 from mlmjoint.variants import variants
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -566,8 +567,8 @@ class TestAsPublished:
 
 class TestToy:
     def test_truth_and_tree_distance(self, tmp_path):
-        from mlmjoint.toygrammar import tree_distance
-        from mlmjoint.toyworld import ToyWorld
+        from mlmjoint.text.toy_grammar import tree_distance
+        from mlmjoint.text.toy_world import ToyWorld
 
         world = ToyWorld()
         toy = toy_model(tmp_path / "toy")
@@ -595,8 +596,8 @@ class TestToy:
 
 def toy_model(folder):
     """A toy model with random weights."""
+    from mlmjoint.text.toy_world import ToyWorld
     from mlmjoint.toymodel import initialise
-    from mlmjoint.toyworld import ToyWorld
 
     model, tokenizer = initialise(ToyWorld().sample_text(50, 0), layers=1, hidden_size=16)
     model.save_pretrained(folder)

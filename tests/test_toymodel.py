@@ -11,8 +11,8 @@ import mlmjoint
 from mlmjoint import toymodel
 from mlmjoint.errors import InputError
 from mlmjoint.models.mlm import SHIPPED as MODELS
+from mlmjoint.text.toy_world import VOCAB, ToyWorld
 from mlmjoint.toymodel import RECIPE, SNAPSHOTS, TruthGap, initialise, log_unigram, train_toy
-from mlmjoint.toyworld import VOCAB, ToyWorld
 from mlmjoint.train import train
 
 SHORT = {"steps": 250, "batch_size": 64, "learning_rate": 4e-3, "warmup_steps": 30}

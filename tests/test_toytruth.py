@@ -10,7 +10,7 @@ from mlmjoint import joint, results, toytruth
 from mlmjoint.core.tables import tables_from_arrays
 from mlmjoint.errors import InputError
 from mlmjoint.study import study
-from mlmjoint.toyworld import ToyWorld
+from mlmjoint.text.toy_world import ToyWorld
 
 COUPLE = "the knife and the fork are on the table ."
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from mlmjoint.errors import InputError
-from mlmjoint.toygrammar import RULES, is_symbol, parse, words_of
-from mlmjoint.toyworld import SPECIAL, VOCAB, Sentence, ToyWorld, tokenizer, tree_distance
+from mlmjoint.text.toy_grammar import RULES, is_symbol, parse, words_of
+from mlmjoint.text.toy_world import SPECIAL, VOCAB, Sentence, ToyWorld, tokenizer, tree_distance
 
 SMALL = """
 S -> Np.{n} Vp.{n}:3 | why Np.{n} Vp.{n}:1

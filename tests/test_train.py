@@ -14,10 +14,11 @@ import torch
 from training_text import SENTENCES, text_file, tiny, tokenizer
 from transformers import BertConfig, BertForMaskedLM, DataCollatorForLanguageModeling
 
-from mlmjoint import cards, corpora, masking, perplexity, recipes, settings, traintext
+from mlmjoint import cards, masking, perplexity, recipes, settings, traintext
 from mlmjoint import train as training
 from mlmjoint.errors import InputError
 from mlmjoint.pages import models as models_page
+from mlmjoint.text import corpora
 
 ROOT = Path(__file__).parents[1]
 

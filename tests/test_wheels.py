@@ -16,9 +16,10 @@ import torch.nn.functional as F
 from tokenizers import Regex, pre_tokenizers
 
 import mlmjoint
-from mlmjoint import corpora, recipes
+from mlmjoint import recipes
 from mlmjoint.errors import InputError
 from mlmjoint.models import conversions, wheels
+from mlmjoint.text import corpora
 
 LETTERS = "ACDEFGHIKLMNPQRSTVWY"
 WIDTH, HEADS, LAYERS, INNER, POSITIONS = 16, 4, 2, 24, 40

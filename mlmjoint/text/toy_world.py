@@ -28,8 +28,8 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from .errors import InputError
-from .toygrammar import RULES, Rules, Sentence, derive, is_symbol, leaves, tree_distance, words_of
+from ..errors import InputError
+from .toy_grammar import RULES, Rules, Sentence, derive, is_symbol, leaves, tree_distance, words_of
 
 __all__ = ["LENGTHS", "SPECIAL", "VOCAB", "Sentence", "ToyWorld", "tokenizer", "tree_distance"]
 

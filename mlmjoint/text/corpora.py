@@ -13,10 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from . import checks as given
-from . import files
-from .core.pairs import special_ids
-from .errors import InputError
+from .. import checks as given
+from .. import files
+from ..core.pairs import special_ids
+from ..errors import InputError
 
 SHIPPED = files.CORPORA
 TOY_SENTENCES = 200
@@ -85,7 +85,7 @@ def corpus(spec: str, n: int | None = None, seed: int = 0) -> Corpus:
         file, _, name = rest.rpartition(":")
         source, rows = f"{file} field {name}", _jsonl_rows(given.path(file), name.split(","))
     elif kind in ("snli", "xsum", "snli-dev", "xsum-validation"):
-        from . import hubdata
+        from . import hub as hubdata
 
         n = 1000 if protocol and n is None else n
         source, rows = hubdata.rows(kind, rest or None)
@@ -221,7 +221,7 @@ def _lines(path: Path, newline: str | None) -> list[str]:
 
 
 def _toy_rows(n: int, seed: int):
-    from .toyworld import ToyWorld
+    from .toy_world import ToyWorld
 
     for number, sentence in enumerate(ToyWorld().sample(n, seed)):
         yield f"sample {number}", sentence.text, sentence.tree

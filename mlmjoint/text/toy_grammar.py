@@ -19,7 +19,7 @@ import random
 from itertools import product
 from typing import NamedTuple
 
-from .errors import InputError
+from ..errors import InputError
 
 RULES_TEXT = """
 S -> Clause Mark:16 | Front Clause Mark:4 | Question ?:4

@@ -8,9 +8,9 @@ import os
 import sys
 from pathlib import Path
 
-from . import checks as given
-from .errors import InputError
-from .models.checkpoints import first_line
+from .. import checks as given
+from ..errors import InputError
+from ..models.checkpoints import first_line
 
 # Hub id, pinned commit, text columns, and the names the original release gives those columns.
 DATASETS = {
