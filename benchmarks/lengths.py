@@ -18,8 +18,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from mlmjoint.recipes import fetch_minilm
 from mlmjoint.text.corpora import corpus
+from mlmjoint.train.recipes import fetch_minilm
 
 RESULTS = Path(__file__).parent / "results" / "lengths.json"
 TOKENIZER = "bert-base-uncased"  # not the paper's own, but its twin without capitals

@@ -20,8 +20,8 @@ import torch
 
 import mlmjoint
 from benchmarks.bench_tables import machine
-from mlmjoint import recipes
-from mlmjoint.train import train
+from mlmjoint.train import recipes
+from mlmjoint.train.train import train
 
 RESULTS = Path(__file__).parent / "results" / "sizes.json"
 MODEL = "en-small"

@@ -37,7 +37,7 @@ COMMANDS = {
     "table": Command("Run a study", "the paper's tables from studies", "mlmjoint.report"),
     "reproduce": Command("Make the book", "run the book's notebooks", "mlmjoint.reproduce"),
     "check": Command("Make the book", "compare fresh numbers with committed", "mlmjoint.check"),
-    "train": Command("Make a model", "train a masked language model", "mlmjoint.train"),
+    "train": Command("Make a model", "train a masked language model", "mlmjoint.train.train"),
 }
 
 EXAMPLES = """\

@@ -7,9 +7,9 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from mlmjoint.perplexity import unary_perplexity
 from mlmjoint.text.corpora import corpus
-from mlmjoint.traintext import sha256
+from mlmjoint.train.data import sha256
+from mlmjoint.train.evaluate import unary_perplexity
 
 FOLDER = Path(__file__).parents[1] / "mlmjoint" / "data" / "models" / "en-small"
 

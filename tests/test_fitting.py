@@ -18,9 +18,10 @@ from safetensors.torch import load_file
 from training_text import SENTENCES, text_file, tiny, tokenizer
 from transformers import TrainingArguments
 
-from mlmjoint import cards, fitting, settings
-from mlmjoint import train as training
 from mlmjoint.errors import InputError
+from mlmjoint.train import cards, settings
+from mlmjoint.train import loop as fitting
+from mlmjoint.train import train as training
 
 ROOT = Path(__file__).parents[1]
 

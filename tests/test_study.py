@@ -597,7 +597,7 @@ class TestToy:
 def toy_model(folder):
     """A toy model with random weights."""
     from mlmjoint.text.toy_world import ToyWorld
-    from mlmjoint.toymodel import initialise
+    from mlmjoint.train.toy import initialise
 
     model, tokenizer = initialise(ToyWorld().sample_text(50, 0), layers=1, hidden_size=16)
     model.save_pretrained(folder)

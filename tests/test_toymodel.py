@@ -8,12 +8,12 @@ import torch
 from safetensors.torch import load_file
 
 import mlmjoint
-from mlmjoint import toymodel
 from mlmjoint.errors import InputError
 from mlmjoint.models.mlm import SHIPPED as MODELS
 from mlmjoint.text.toy_world import VOCAB, ToyWorld
-from mlmjoint.toymodel import RECIPE, SNAPSHOTS, TruthGap, initialise, log_unigram, train_toy
-from mlmjoint.train import train
+from mlmjoint.train import toy as toymodel
+from mlmjoint.train.toy import RECIPE, SNAPSHOTS, TruthGap, initialise, log_unigram, train_toy
+from mlmjoint.train.train import train
 
 SHORT = {"steps": 250, "batch_size": 64, "learning_rate": 4e-3, "warmup_steps": 30}
 SHIPPED = [f"toy-step-{step:05d}" for step in SNAPSHOTS] + ["toy"]

@@ -14,11 +14,22 @@ import torch
 from training_text import SENTENCES, text_file, tiny, tokenizer
 from transformers import BertConfig, BertForMaskedLM, DataCollatorForLanguageModeling
 
-from mlmjoint import cards, masking, perplexity, recipes, settings, traintext
-from mlmjoint import train as training
 from mlmjoint.errors import InputError
 from mlmjoint.pages import models as models_page
 from mlmjoint.text import corpora
+from mlmjoint.train import (
+    cards,
+    masking,
+    recipes,
+    settings,
+)
+from mlmjoint.train import (
+    data as traintext,
+)
+from mlmjoint.train import (
+    evaluate as perplexity,
+)
+from mlmjoint.train import train as training
 
 ROOT = Path(__file__).parents[1]
 

@@ -16,10 +16,10 @@ import torch.nn.functional as F
 from tokenizers import Regex, pre_tokenizers
 
 import mlmjoint
-from mlmjoint import recipes
 from mlmjoint.errors import InputError
 from mlmjoint.models import conversions, wheels
 from mlmjoint.text import corpora
+from mlmjoint.train import recipes
 
 LETTERS = "ACDEFGHIKLMNPQRSTVWY"
 WIDTH, HEADS, LAYERS, INNER, POSITIONS = 16, 4, 2, 24, 40

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForMaskedLM
 
-from mlmjoint import recipes
+from mlmjoint.train import recipes
 
 NOUNS = ("dog", "cat", "man", "girl", "boy", "horse", "bird", "child")
 VERBS = ("runs", "sleeps", "jumps", "sings", "waits", "plays")

@@ -6,10 +6,10 @@ import re
 import shlex
 
 from .. import costs, results
-from ..cards import CARD, card_text, read_card
 from ..models import mlm as models
 from ..models import wheels
 from ..models.wheels import Checkpoint
+from ..train.cards import CARD, card_text, read_card
 from . import stored
 from .markdown import dense, header, join, link, table
 

@@ -24,11 +24,11 @@ from transformers import (
     TrainingArguments,
 )
 
-from .checks import folder as make_folder
-from .errors import InputError
+from ..checks import folder as make_folder
+from ..errors import InputError
+from ..models.quiet import quiet
+from .evaluate import unary_perplexity
 from .masking import Masker, Sentences, Stream, masked_loss
-from .models.quiet import quiet
-from .perplexity import unary_perplexity
 from .settings import SCHEDULE, check_device, check_settings
 
 

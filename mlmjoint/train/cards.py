@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from . import checks as given
-from .errors import InputError
-from .traintext import sha256
+from .. import checks as given
+from ..errors import InputError
+from .data import sha256
 
 CARD = "card.json"
 _PACKAGES = (

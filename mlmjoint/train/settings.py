@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from . import checks as given
-from .engine.device import pick_device
-from .errors import InputError
+from .. import checks as given
+from ..engine.device import pick_device
+from ..errors import InputError
 
 DEFAULTS = {
     "steps": 2000,

@@ -15,17 +15,17 @@ import numpy as np
 import torch
 from transformers import BertConfig, BertForMaskedLM, TrainerCallback
 
+from .. import checks as given
+from ..errors import InputError
+from ..models.checkpoints import _dtype_argument
+from ..models.quiet import quiet
+from ..text.toy_grammar import RULES_TEXT
+from ..text.toy_world import VOCAB, ToyWorld, tokenizer
 from . import cards
-from . import checks as given
-from .errors import InputError
-from .fitting import fit, leads
-from .models.checkpoints import _dtype_argument
-from .models.quiet import quiet
-from .perplexity import logits_at
+from .evaluate import logits_at
+from .loop import fit, leads
 from .recipes import RECIPES
 from .settings import check_settings
-from .text.toy_grammar import RULES_TEXT
-from .text.toy_world import VOCAB, ToyWorld, tokenizer
 
 RECIPE = RECIPES["toy"]
 LAYERS = len(RECIPE.layers)

@@ -8,12 +8,13 @@ import shlex
 import numpy as np
 import torch
 
-from . import cards, recipes, traintext
-from . import checks as given
-from .errors import InputError
-from .fitting import check_packages, fit, leads
-from .models import wheels
-from .perplexity import unary_perplexity
+from .. import checks as given
+from ..errors import InputError
+from ..models import wheels
+from . import cards, recipes
+from . import data as traintext
+from .evaluate import unary_perplexity
+from .loop import check_packages, fit, leads
 from .settings import DEFAULTS, check_settings, check_whole, is_number
 
 # The options that the recipe toy heeds: it makes its own text, split and card.
@@ -54,7 +55,7 @@ def train(
     check_packages()
     recipe = recipes.recipe_named(recipe)
     if recipe.name == "toy":
-        from .toymodel import train_toy
+        from .toy import train_toy
 
         _check_toy(asked)
         return train_toy(out, seed=seed, device=device, save_every=save_every, **settings)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from . import checks as given
-from .errors import InputError
-from .text.corpora import corpus
+from .. import checks as given
+from ..errors import InputError
+from ..text.corpora import corpus
 
 
 def read_sentences(spec: str) -> list[str]:

@@ -13,10 +13,10 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
-from . import checks as given
-from .errors import InputError
-from .models import wheels
-from .models.checkpoints import first_line
+from .. import checks as given
+from ..errors import InputError
+from ..models import wheels
+from ..models.checkpoints import first_line
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
