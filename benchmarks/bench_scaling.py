@@ -35,7 +35,7 @@ from mlmjoint.engine.forward.products import product
 from mlmjoint.engine.forward.routes import choose_route
 from mlmjoint.engine.passes import dispatch as streams
 from mlmjoint.engine.passes.balance import SPARE, Balance
-from mlmjoint.variants import variants
+from mlmjoint.studies.variants import variants
 
 # The package's names for these two are its functions; the modules' own parts are timed here.
 engine = importlib.import_module("mlmjoint.core.conditionals")

@@ -16,9 +16,9 @@ import warnings
 from pathlib import Path
 
 from . import checks as given
-from . import results
 from .errors import InputError
-from .records import read_manifest
+from .studies import plan as results
+from .studies.records import read_manifest
 from .tabulate import Table, to_html, to_text
 
 PROFILES = ("quick", "full", "paper")
@@ -143,7 +143,7 @@ class Chapter:
 
 def made(cell: results.Cell, limit: int | None = None, device: str = "auto"):
     """A study of the quick profile: read if it is whole, else made or finished."""
-    from .study import study
+    from .studies.study import study
 
     n = cell.n if limit is None else min(limit, cell.n)
     folder = out_folder("quick") / cell.name

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from . import checks as given
-from . import results
 from .chapters import PROFILES, out_folder
 from .errors import InputError
+from .studies import plan as results
 
 
 class Row(NamedTuple):

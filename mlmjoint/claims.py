@@ -24,13 +24,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from . import names, report, results, stats
+from . import names, report, stats
 from .association import slope
 from .errors import InputError
 from .figures import LABELS
-from .records import Study
 from .report import HEADINGS
 from .stats import Comparison
+from .studies import plan as results
+from .studies.records import Study
 from .tabulate import Entry, Table
 
 RESOLUTION = 1e-5  # nats; the tolerance AG is solved to

@@ -32,7 +32,9 @@ COMMANDS = {
         "Ask a model", "download a model, so that it is here when there is no network"
     ),
     "study": Command(
-        "Run a study", "every metric of every construction on many sentences", "mlmjoint.study"
+        "Run a study",
+        "every metric of every construction on many sentences",
+        "mlmjoint.studies.study",
     ),
     "table": Command("Run a study", "the paper's tables from studies", "mlmjoint.report"),
     "reproduce": Command("Make the book", "run the book's notebooks", "mlmjoint.reproduce"),

@@ -15,8 +15,8 @@ from .association import slope
 from .claims import PAPER, column, label, title
 from .errors import InputError
 from .questions import by_corpus, gains, starred, with_holm
-from .records import Study
 from .stats import Comparison, Interval
+from .studies.records import Study
 from .tabulate import Entry, Table
 
 MORE_THAN = 20  # published: bins of 20 examples or fewer are dropped

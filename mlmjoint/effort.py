@@ -16,9 +16,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from . import reproduce, results
+from . import reproduce
 from .chapters import PROFILES
 from .errors import InputError
+from .studies import plan as results
 
 STUDIES = "studies"  # beside the chapters: the studies that the quick profile makes anew
 _REMAKE = "from mlmjoint.reproduce import remake_studies; remake_studies()"

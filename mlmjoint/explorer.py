@@ -33,8 +33,8 @@ from .engine.passes.cells import Cells
 from .errors import InputError
 from .examples import EXAMPLES, Example
 from .figures import LABELS
-from .measure import text_vocabulary
 from .models.mlm import MLM, load
+from .studies.measure import text_vocabulary
 
 SHOWN = 60  # tokens on each side
 PAIRS = 12  # likeliest pairs listed for each joint

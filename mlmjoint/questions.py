@@ -16,9 +16,9 @@ from .association import Association, spearman
 from .claims import NATS, column, compare, label, title
 from .errors import InputError
 from .names import BESIDE, PAPER
-from .records import Study
 from .report import HEADINGS, PERPLEXITIES, mean
 from .stats import Comparison
+from .studies.records import Study
 from .tabulate import Entry, Table, number
 
 STAR = "*"

@@ -11,7 +11,7 @@ from . import checks as given
 from . import stats
 from .errors import InputError
 from .names import PAPER
-from .records import MANIFEST, RECORDS, Study, load
+from .studies.records import MANIFEST, RECORDS, Study, load
 from .tabulate import FORMATS, Entry, Table, render
 
 # Titles by which the pages look a stored table up.

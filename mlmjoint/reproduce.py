@@ -23,11 +23,12 @@ from pathlib import Path
 
 import torch
 
-from . import files, results
+from . import files
 from .chapters import PROFILES, Chapter, made, out_folder
 from .engine.device import pick_device
 from .errors import InputError
-from .records import load
+from .studies import plan as results
+from .studies.records import load
 
 BOOK_PROFILE = "full"
 MOST_WORKERS = 4  # studies at a time; each holds tables of its own

@@ -15,7 +15,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from .errors import InputError
-from .records import Study
+from .studies.records import Study
 from .text.corpora import corpus
 from .text.toy_world import ToyWorld
 

@@ -9,8 +9,8 @@ import pytest
 from mlmjoint import claims, distance, questions, stats, tabulate
 from mlmjoint.claims import CONFIRMED, DENIED, OPEN
 from mlmjoint.errors import InputError
-from mlmjoint.records import Study
 from mlmjoint.stats import Comparison, Interval
+from mlmjoint.studies.records import Study
 
 METHODS = [*claims.PAPER, *claims.BESIDE]
 

@@ -23,13 +23,14 @@ from transformers import (
 import mlmjoint
 from benchmarks import bench_scaling
 from benchmarks.baseline import fill_table
-from mlmjoint import cli, costs, files, results
+from mlmjoint import cli, costs, files
 from mlmjoint.chapters import print_table
 from mlmjoint.costs import Shape, fast_flops, plain_flops
 from mlmjoint.errors import InputError
 from mlmjoint.models import mlm as models
 from mlmjoint.models import wheels
 from mlmjoint.pages.models import SHIP_MB
+from mlmjoint.studies import plan as results
 
 ROOT = Path(__file__).resolve().parents[1]
 CHAPTER = (ROOT / "notebooks" / "11_cost.md").read_text(encoding="utf-8")

@@ -7,9 +7,9 @@ import shutil
 
 import pytest
 
-from mlmjoint import records
 from mlmjoint.cli import main
 from mlmjoint.errors import InputError
+from mlmjoint.studies import records
 
 SENTENCES = ["a man is walking .", "the dog was running .", "a woman is running down the road ."]
 

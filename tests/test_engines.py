@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from mlmjoint.engines import MOST_DEATHS, RayEngine, device_name
 from mlmjoint.errors import InputError
-from mlmjoint.measure import Job
+from mlmjoint.studies.measure import Job
+from mlmjoint.studies.workers import MOST_DEATHS, RayEngine, device_name
 
 
 def cluster(*machines: dict, dead: tuple = ()):

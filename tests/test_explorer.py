@@ -12,8 +12,8 @@ from mlmjoint import explorer
 from mlmjoint.core.joints import METHODS
 from mlmjoint.errors import InputError
 from mlmjoint.examples import EXAMPLES, Example
-from mlmjoint.measure import text_vocabulary
 from mlmjoint.models.wheels import CHECKPOINTS
+from mlmjoint.studies.measure import text_vocabulary
 from mlmjoint.text import corpora
 
 FOLDER = ROOT / "book" / "_static" / "explore"

@@ -14,8 +14,10 @@ import nbformat
 import pytest
 import tomllib
 
-from mlmjoint import chapters, check, cli, records, reproduce, results
+from mlmjoint import chapters, check, cli, reproduce
 from mlmjoint.errors import InputError
+from mlmjoint.studies import plan as results
+from mlmjoint.studies import records
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "notebooks").glob("*.md"))

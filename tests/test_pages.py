@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from mlmjoint import effort, pages, records, report, results
+from mlmjoint import effort, pages, report
 from mlmjoint.cli import COMMANDS, build_parser
 from mlmjoint.errors import InputError
 from mlmjoint.models import mlm as models
@@ -31,6 +31,8 @@ from mlmjoint.pages import (
 from mlmjoint.pages import models as models_page
 from mlmjoint.pages import results as results_page
 from mlmjoint.pages import status as status_page
+from mlmjoint.studies import plan as results
+from mlmjoint.studies import records
 
 ROOT = Path(__file__).resolve().parents[1]
 BOOK = sorted((ROOT / "book").glob("*.md"))

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from mlmjoint import progress
-from mlmjoint.progress import Progress
+from mlmjoint.studies import progress
+from mlmjoint.studies.progress import Progress
 
 RECORD = {"methods": {"ag": {"u_nll": 1.0, "p_nll": 2.0}}}
 

@@ -16,10 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlmjoint import claims, distance, questions, records, report, results, stats, tabulate
+from mlmjoint import claims, distance, questions, report, stats, tabulate
 from mlmjoint.cli import main
 from mlmjoint.errors import InputError
 from mlmjoint.models import mlm as models
+from mlmjoint.studies import plan as results
+from mlmjoint.studies import records
 
 ROOT = Path(__file__).resolve().parents[1]
 METHODS = ["mlm", "mrf", "ag"]

@@ -16,14 +16,14 @@ from conftest import SPECIALS, WORDS, save_tiny_model
 from twins import random_tables
 
 import mlmjoint
-from mlmjoint import measure, records
 from mlmjoint.cli import main
 from mlmjoint.core.pairs import draw_pair
-from mlmjoint.engines import LocalEngine
 from mlmjoint.errors import InputError
-from mlmjoint.study import study
+from mlmjoint.studies import measure, records
+from mlmjoint.studies.study import study
+from mlmjoint.studies.variants import variants
+from mlmjoint.studies.workers import LocalEngine
 from mlmjoint.text import corpora
-from mlmjoint.variants import variants
 
 ROOT = Path(__file__).resolve().parents[1]
 SENTENCES = [
@@ -618,7 +618,7 @@ class TestProgress:
         assert "U-PPL" in lines[-1] and "P-PPL" in lines[-1]
 
     def test_running_perplexities_are_the_final_ones(self, whole):
-        from mlmjoint.progress import Progress
+        from mlmjoint.studies.progress import Progress
 
         bar = Progress(len(whole.records), whole.records[:10], "ag")
         for record in whole.records[10:]:
@@ -638,7 +638,7 @@ class TestProgress:
 
 
 def test_a_profile_runs_every_cell_of_it(tiny_model, text, tmp_path, capsys, monkeypatch):
-    from mlmjoint import results
+    from mlmjoint.studies import plan as results
 
     cells = [results.Cell(str(tiny_model), f"text:{text}", pairs, 2) for pairs in results.PAIRS]
     monkeypatch.setitem(results.GROUPS, "scratch", {"tiny": cells})
@@ -660,7 +660,7 @@ def test_a_profile_runs_every_cell_of_it(tiny_model, text, tmp_path, capsys, mon
 @pytest.mark.slow
 def test_ray_gives_the_same_records_though_a_worker_is_killed(tiny_model, text, whole, tmp_path):
     pytest.importorskip("ray")
-    from mlmjoint.engines import RayEngine
+    from mlmjoint.studies.workers import RayEngine
 
     engine, killed = RayEngine(workers=2), []
 

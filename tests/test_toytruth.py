@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from mlmjoint import joint, results, toytruth
+from mlmjoint import joint, toytruth
 from mlmjoint.core.tables import tables_from_arrays
 from mlmjoint.errors import InputError
-from mlmjoint.study import study
+from mlmjoint.studies import plan as results
+from mlmjoint.studies.study import study
 from mlmjoint.text.toy_world import ToyWorld
 
 COUPLE = "the knife and the fork are on the table ."

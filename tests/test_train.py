@@ -17,18 +17,9 @@ from transformers import BertConfig, BertForMaskedLM, DataCollatorForLanguageMod
 from mlmjoint.errors import InputError
 from mlmjoint.pages import models as models_page
 from mlmjoint.text import corpora
-from mlmjoint.train import (
-    cards,
-    masking,
-    recipes,
-    settings,
-)
-from mlmjoint.train import (
-    data as traintext,
-)
-from mlmjoint.train import (
-    evaluate as perplexity,
-)
+from mlmjoint.train import cards, masking, recipes, settings
+from mlmjoint.train import data as traintext
+from mlmjoint.train import evaluate as perplexity
 from mlmjoint.train import train as training
 
 ROOT = Path(__file__).parents[1]

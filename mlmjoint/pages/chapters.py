@@ -7,7 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import chapters, results
+from .. import chapters
+from ..studies import plan as results
 from . import ROOT, stored
 
 QUESTION = re.compile(r"\*\*The question\.\*\*\s+(.+?)(?:\n\n|$)", re.S)

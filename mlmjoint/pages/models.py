@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 
-from .. import costs, results
+from .. import costs
 from ..models import mlm as models
 from ..models import wheels
 from ..models.wheels import Checkpoint
+from ..studies import plan as results
 from ..train.cards import CARD, card_text, read_card
 from . import stored
 from .markdown import dense, header, join, link, table

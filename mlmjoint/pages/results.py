@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import textwrap
 
-from .. import results
 from ..report import FAITHFUL, JSD, PAIRED, VARIANTS, short_name
+from ..studies import plan as results
 from ..tabulate import Entry
 from . import BOOK, chapters, stored
 from .markdown import dense, dropdown, header, join, link, table

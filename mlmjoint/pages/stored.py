@@ -17,8 +17,10 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
-from .. import names, records, report, results, stats, tabulate
-from ..records import RECORDS, Study, read_manifest
+from .. import names, report, stats, tabulate
+from ..studies import plan as results
+from ..studies import records
+from ..studies.records import RECORDS, Study, read_manifest
 from ..tabulate import Entry, Table, to_csv
 
 PROFILE = "full"

@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from . import checks as given
-from . import manifests, results
-from .core.joints import METHODS
-from .core.pairs import SCHEMES, draw_pair
-from .engines import ENGINES, engine_named
-from .errors import InputError
+from .. import checks as given
+from ..core.joints import METHODS
+from ..core.pairs import SCHEMES, draw_pair
+from ..errors import InputError
+from ..models.ask import check_methods
+from ..models.mlm import MLM, load, rooted
+from ..text import corpora
+from ..text.toy_grammar import tree_distance
+from . import manifest as manifests
+from . import plan as results
 from .measure import Job, Measures, text_vocabulary, toy_world
-from .models.ask import check_methods
-from .models.mlm import MLM, load, rooted
 from .progress import Progress
 from .records import Study, Writer
 from .records import load as load_study
-from .text import corpora
-from .text.toy_grammar import tree_distance
+from .workers import ENGINES, engine_named
 
 
 def study(

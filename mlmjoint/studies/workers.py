@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from .errors import InputError
+from ..errors import InputError
+from ..models.mlm import MLM, load
 from .measure import Job, Measurer, Measures
-from .models.mlm import MLM, load
 
 ENGINES = ("local", "ray")
 MOST_DEATHS = 3  # workers one pair may take with it before the study gives up

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import checks as given
-from .errors import InputError
-from .shapes import MANIFEST_KINDS, kinds, promised, wrong
+from .. import checks as given
+from ..errors import InputError
+from .schema import MANIFEST_KINDS, kinds, promised, wrong
 
 try:
     import fcntl

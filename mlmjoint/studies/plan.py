@@ -16,9 +16,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import checks as given
-from . import files
-from .errors import InputError
+from .. import checks as given
+from .. import files
+from ..errors import InputError
 from .records import MANIFEST, Study, load
 
 PACKAGED = files.RESULTS

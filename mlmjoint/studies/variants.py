@@ -6,13 +6,13 @@ import warnings
 
 import torch
 
-from .core.arnold_gokhale import solve
-from .core.constructions import ag_cells, hcb_cells
-from .core.joints import Joint
-from .core.metrics import at_gold
-from .core.tables import Tables
-from .engine.passes import dispatch as streams
-from .engine.passes.cells import Cells
+from ..core.arnold_gokhale import solve
+from ..core.constructions import ag_cells, hcb_cells
+from ..core.joints import Joint
+from ..core.metrics import at_gold
+from ..core.tables import Tables
+from ..engine.passes import dispatch as streams
+from ..engine.passes.cells import Cells
 
 STEPS = 40  # of the published Arnold-Gokhale iteration
 PIVOTS = (2, 10)  # ranks among the tokens at A with both positions masked; 1 is HCB's own pivot

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from . import checks as given
-from .core.joints import METHODS
-from .errors import InputError
+from .. import checks as given
+from ..core.joints import METHODS
+from ..errors import InputError
+from ..models.mlm import MLM
+from ..text import corpora
 from .measure import Job, Measures, text_vocabulary
-from .models.mlm import MLM
 from .records import RECORDS, read_manifest, write_manifest
-from .text import corpora
 
 FORMAT = 1  # raised when records change their meaning
 LIBRARIES = ("mlmjoint", "torch", "transformers", "tokenizers", "numpy", "numba")

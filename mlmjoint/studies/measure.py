@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import torch
 
-from .core.conditionals import conditionals
-from .core.metrics import metrics
-from .core.tables import Tables
-from .models.mlm import MLM
+from ..core.conditionals import conditionals
+from ..core.metrics import metrics
+from ..core.tables import Tables
+from ..models.mlm import MLM
 from .variants import variants
 
 # Tokens that a vocabulary keeps in reserve and no text contains.
@@ -153,7 +153,7 @@ def _turn(table: torch.Tensor, block: int = 1024) -> torch.Tensor:
 
 def toy_world(mlm: MLM):
     """The toy world, if the model speaks its language token for token; else None."""
-    from .text.toy_world import ToyWorld
+    from ..text.toy_world import ToyWorld
 
     world = ToyWorld()
     same = mlm.vocab_size == len(world.vocab) and mlm.tokenizer.get_vocab() == world.ids

@@ -1,0 +1,1 @@
+"""Measure many pairs, resumably: plan, records, workers."""
