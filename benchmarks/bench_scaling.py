@@ -26,7 +26,7 @@ from transformers import BertConfig, BertForMaskedLM
 from benchmarks.bench_joints import tables as random_tables
 from benchmarks.bench_memory import resident
 from benchmarks.bench_tables import machine
-from mlmjoint import costs
+from mlmjoint.analysis import costs
 from mlmjoint.core.arnold_gokhale import solve
 from mlmjoint.core.joints import METHODS
 from mlmjoint.core.metrics import PAPER

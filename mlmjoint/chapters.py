@@ -16,10 +16,10 @@ import warnings
 from pathlib import Path
 
 from . import checks as given
+from .analysis.table import Table, to_html, to_text
 from .errors import InputError
 from .studies import plan as results
 from .studies.records import read_manifest
-from .tabulate import Table, to_html, to_text
 
 PROFILES = ("quick", "full", "paper")
 

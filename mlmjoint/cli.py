@@ -36,7 +36,7 @@ COMMANDS = {
         "every metric of every construction on many sentences",
         "mlmjoint.studies.study",
     ),
-    "table": Command("Run a study", "the paper's tables from studies", "mlmjoint.report"),
+    "table": Command("Run a study", "the paper's tables from studies", "mlmjoint.analysis.summary"),
     "reproduce": Command("Make the book", "run the book's notebooks", "mlmjoint.reproduce"),
     "check": Command("Make the book", "compare fresh numbers with committed", "mlmjoint.check"),
     "train": Command("Make a model", "train a masked language model", "mlmjoint.train.train"),

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from mlmjoint import association
-from mlmjoint.association import slope, spearman
+from mlmjoint.analysis import association
+from mlmjoint.analysis.association import slope, spearman
 from mlmjoint.errors import InputError
 
 

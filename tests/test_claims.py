@@ -6,10 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlmjoint import claims, distance, questions, stats, tabulate
-from mlmjoint.claims import CONFIRMED, DENIED, OPEN
+from mlmjoint.analysis import claims, distance, stats
+from mlmjoint.analysis import comparisons as questions
+from mlmjoint.analysis import table as tabulate
+from mlmjoint.analysis.claims import CONFIRMED, DENIED, OPEN
+from mlmjoint.analysis.stats import Comparison, Interval
 from mlmjoint.errors import InputError
-from mlmjoint.stats import Comparison, Interval
 from mlmjoint.studies.records import Study
 
 METHODS = [*claims.PAPER, *claims.BESIDE]

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from mlmjoint import effort, pages, report
+from mlmjoint import effort, pages
+from mlmjoint.analysis import summary as report
 from mlmjoint.cli import COMMANDS, build_parser
 from mlmjoint.errors import InputError
 from mlmjoint.models import mlm as models

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from mlmjoint import stats
+from mlmjoint.analysis import stats
 from mlmjoint.errors import InputError
 
 

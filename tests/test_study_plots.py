@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from mlmjoint.analysis.stats import Interval
 from mlmjoint.core.joints import METHODS
 from mlmjoint.errors import InputError
 from mlmjoint.figures import LABELS
-from mlmjoint.stats import Interval
 from mlmjoint.study_plots import (
     cluster_order,
     draw_distance,

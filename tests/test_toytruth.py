@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from mlmjoint import joint, toytruth
+from mlmjoint import joint
+from mlmjoint.analysis import truth as toytruth
 from mlmjoint.core.tables import tables_from_arrays
 from mlmjoint.errors import InputError
 from mlmjoint.studies import plan as results

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from .. import costs
+from ..analysis import costs
 from ..models import mlm as models
 from ..models import wheels
 from ..models.wheels import Checkpoint

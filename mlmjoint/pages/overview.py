@@ -8,8 +8,8 @@ import math
 import tempfile
 from pathlib import Path
 
-from ..report import PAIRED
-from ..stats import Interval
+from ..analysis.stats import Interval
+from ..analysis.summary import PAIRED
 from . import stored
 
 # One study of each kind: what its panel is called, and the model and data in its name.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..report import short_name
-from ..tabulate import number
+from ..analysis.summary import short_name
+from ..analysis.table import number
 from . import stored
 from .markdown import replace_between, table
 from .results import FOLDED, grouped

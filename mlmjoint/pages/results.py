@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import textwrap
 
-from ..report import FAITHFUL, JSD, PAIRED, VARIANTS, short_name
+from ..analysis.summary import FAITHFUL, JSD, PAIRED, VARIANTS, short_name
+from ..analysis.table import Entry
 from ..studies import plan as results
-from ..tabulate import Entry
 from . import BOOK, chapters, stored
 from .markdown import dense, dropdown, header, join, link, table
 

@@ -17,11 +17,14 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
-from .. import names, report, stats, tabulate
+from .. import names
+from ..analysis import stats
+from ..analysis import summary as report
+from ..analysis import table as tabulate
+from ..analysis.table import Entry, Table, to_csv
 from ..studies import plan as results
 from ..studies import records
 from ..studies.records import RECORDS, Study, read_manifest
-from ..tabulate import Entry, Table, to_csv
 
 PROFILE = "full"
 SOURCES = "sources.json"

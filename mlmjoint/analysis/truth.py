@@ -14,10 +14,10 @@ import torch
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from .errors import InputError
-from .studies.records import Study
-from .text.corpora import corpus
-from .text.toy_world import ToyWorld
+from ..errors import InputError
+from ..studies.records import Study
+from ..text.corpora import corpus
+from ..text.toy_world import ToyWorld
 
 KINDS = ("independent", "one block", "several blocks")
 NOTHING = 1e-9  # nats of information that are rounding

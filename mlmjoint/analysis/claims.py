@@ -24,15 +24,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from . import names, report, stats
+from .. import names
+from ..errors import InputError
+from ..figures import LABELS
+from ..studies import plan as results
+from ..studies.records import Study
+from . import stats
+from . import summary as report
 from .association import slope
-from .errors import InputError
-from .figures import LABELS
-from .report import HEADINGS
 from .stats import Comparison
-from .studies import plan as results
-from .studies.records import Study
-from .tabulate import Entry, Table
+from .summary import HEADINGS
+from .table import Entry, Table
 
 RESOLUTION = 1e-5  # nats; the tolerance AG is solved to
 CONFIRMED, DENIED, OPEN = "confirmed", "denied", "not decided at this n"

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import norm
 
-from .errors import InputError
+from ..errors import InputError
 
 RESAMPLES = 10_000
 LEVEL = 0.05

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import checks as given
+from .. import checks as given
+from ..errors import InputError
+from ..names import PAPER
+from ..studies.records import MANIFEST, RECORDS, Study, load
 from . import stats
-from .errors import InputError
-from .names import PAPER
-from .studies.records import MANIFEST, RECORDS, Study, load
-from .tabulate import FORMATS, Entry, Table, render
+from .table import FORMATS, Entry, Table, render
 
 # Titles by which the pages look a stored table up.
 FAITHFUL, VARIANTS = "Faithfulness (nats)", "Variants of AG and HCB"

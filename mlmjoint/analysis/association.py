@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import norm, rankdata
 
+from ..errors import InputError
 from . import stats
-from .errors import InputError
 from .stats import Interval
 
 RESAMPLES = 2000  # ranks are costlier than means

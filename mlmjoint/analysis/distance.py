@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..errors import InputError
+from ..studies.records import Study
 from . import stats
 from .association import slope
 from .claims import PAPER, column, label, title
-from .errors import InputError
-from .questions import by_corpus, gains, starred, with_holm
+from .comparisons import by_corpus, gains, starred, with_holm
 from .stats import Comparison, Interval
-from .studies.records import Study
-from .tabulate import Entry, Table
+from .table import Entry, Table
 
 MORE_THAN = 20  # published: bins of 20 examples or fewer are dropped
 GAINING = PAPER[1:]

@@ -19,9 +19,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from . import files
-from .errors import InputError
-from .studies import plan as results
+from .. import files
+from ..errors import InputError
+from ..studies import plan as results
 
 POST_NORM = ("bert", "electra", "roberta", "xlm-roberta", "camembert", "distilbert", "albert")
 TABLE_BYTES = 4  # tables are float32

@@ -11,15 +11,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..errors import InputError
+from ..names import BESIDE, PAPER
+from ..studies.records import Study
 from . import stats
 from .association import Association, spearman
 from .claims import NATS, column, compare, label, title
-from .errors import InputError
-from .names import BESIDE, PAPER
-from .report import HEADINGS, PERPLEXITIES, mean
 from .stats import Comparison
-from .studies.records import Study
-from .tabulate import Entry, Table, number
+from .summary import HEADINGS, PERPLEXITIES, mean
+from .table import Entry, Table, number
 
 STAR = "*"
 FLOOR = 1e-6  # nats; below it a divergence is what float32 tables leave of zero

@@ -1,0 +1,1 @@
+"""From records to statements: intervals, tests, tables, claims, costs."""
