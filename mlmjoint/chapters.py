@@ -131,7 +131,7 @@ class Chapter:
 
     def show(self, figure, name: str) -> Picture:
         """Store a figure as svg and pdf, and hand it to the notebook to show."""
-        from .figures import save
+        from .figures.style import save
 
         folder = out_folder(self.profile) / "figures"
         folder.mkdir(parents=True, exist_ok=True)

@@ -213,7 +213,7 @@ def _run_pair(args: argparse.Namespace) -> None:
         except argparse.ArgumentTypeError as error:
             raise InputError(f"--batch-size {error}") from None
     if args.heatmap:
-        from .figures import check_path
+        from .figures.style import check_path
 
         check_path(args.heatmap)
     answer = ask(
@@ -228,7 +228,7 @@ def _run_pair(args: argparse.Namespace) -> None:
         progress=sys.stderr.isatty(),
     )
     if args.heatmap:
-        from .figures import draw_joints, save
+        from .figures.style import draw_joints, save
 
         weights = f"{Path(answer.mlm.name).name} (sha256:{answer.mlm.fingerprint})"
         about = f"{' '.join(answer.context())} by {weights}"

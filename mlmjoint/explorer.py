@@ -32,7 +32,7 @@ from .engine.passes import dispatch as streams
 from .engine.passes.cells import Cells
 from .errors import InputError
 from .examples import EXAMPLES, Example
-from .figures import LABELS
+from .figures.style import LABELS
 from .models.mlm import MLM, load
 from .studies.measure import text_vocabulary
 

@@ -16,20 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlmjoint.analysis import (
-    claims,
-    distance,
-    stats,
-)
-from mlmjoint.analysis import (
-    comparisons as questions,
-)
-from mlmjoint.analysis import (
-    summary as report,
-)
-from mlmjoint.analysis import (
-    table as tabulate,
-)
+from mlmjoint.analysis import claims, distance, stats
+from mlmjoint.analysis import comparisons as questions
+from mlmjoint.analysis import summary as report
+from mlmjoint.analysis import table as tabulate
 from mlmjoint.cli import main
 from mlmjoint.errors import InputError
 from mlmjoint.models import mlm as models

@@ -6,8 +6,7 @@ import pytest
 from mlmjoint.analysis.stats import Interval
 from mlmjoint.core.joints import METHODS
 from mlmjoint.errors import InputError
-from mlmjoint.figures import LABELS
-from mlmjoint.study_plots import (
+from mlmjoint.figures.studies import (
     cluster_order,
     draw_distance,
     draw_jsd,
@@ -15,6 +14,7 @@ from mlmjoint.study_plots import (
     millis,
     spread,
 )
+from mlmjoint.figures.style import LABELS
 
 
 def gains(*values):

@@ -26,7 +26,7 @@ import numpy as np
 
 from .. import names
 from ..errors import InputError
-from ..figures import LABELS
+from ..figures.style import LABELS
 from ..studies import plan as results
 from ..studies.records import Study
 from . import stats

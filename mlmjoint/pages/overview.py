@@ -62,8 +62,8 @@ def picture(before: str) -> str:
 
 
 def _draw(shown, mark: str) -> str:
-    from ..charts import draw_intervals
-    from ..figures import save
+    from ..figures.lines import draw_intervals
+    from ..figures.style import save
 
     figure = draw_intervals(shown, LABEL, reference=1, log_x=True, across=3, cut=CUT)
     with tempfile.TemporaryDirectory() as folder:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from .analysis.stats import Interval
-from .figures import LABELS, house_style
-from .plots import SERIES
+from ..analysis.stats import Interval
+from .joints import SERIES
+from .style import LABELS, house_style
 
 Rows = Mapping[str, Interval]
 

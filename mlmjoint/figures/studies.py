@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .analysis.claims import PAPER
-from .analysis.stats import Interval
-from .errors import InputError
-from .figures import COLOURS, LABELS, LINES, house_style
-from .plots import SERIES
+from ..analysis.claims import PAPER
+from ..analysis.stats import Interval
+from ..errors import InputError
+from .joints import SERIES
+from .style import COLOURS, LABELS, LINES, house_style
 
 MARKS = {"mrf": "s", "mrf-l": "D", "hcb": "^", "ag": "o", "chain-geo": "v", "chain-mean": "P"}
 GREY = "#6B6B6B"

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from . import checks as given
-from .errors import InputError
+from .. import checks as given
+from ..errors import InputError
 
 # Okabe and Ito's palette: told apart under every common colour blindness, and paired with a line
 # style so that no message rests on colour alone.

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from .core.tables import Tables
-from .figures import COLOURS, LABELS, LINES, house_style
+from ..core.tables import Tables
+from .style import COLOURS, LABELS, LINES, house_style
 
 # For series that are no construction: told apart by colour, line and mark at once.
 SERIES = (
