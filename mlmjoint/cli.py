@@ -37,8 +37,12 @@ COMMANDS = {
         "mlmjoint.studies.study",
     ),
     "table": Command("Run a study", "the paper's tables from studies", "mlmjoint.analysis.summary"),
-    "reproduce": Command("Make the book", "run the book's notebooks", "mlmjoint.reproduce"),
-    "check": Command("Make the book", "compare fresh numbers with committed", "mlmjoint.check"),
+    "reproduce": Command(
+        "Make the book", "run the book's notebooks", "mlmjoint.notebook.reproduce"
+    ),
+    "check": Command(
+        "Make the book", "compare fresh numbers with committed", "mlmjoint.notebook.check"
+    ),
     "train": Command("Make a model", "train a masked language model", "mlmjoint.train.train"),
 }
 

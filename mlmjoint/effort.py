@@ -16,9 +16,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from . import reproduce
-from .chapters import PROFILES
 from .errors import InputError
+from .notebook import reproduce
+from .notebook.chapter import PROFILES
 from .studies import plan as results
 
 STUDIES = "studies"  # beside the chapters: the studies that the quick profile makes anew

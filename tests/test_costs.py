@@ -26,10 +26,10 @@ from benchmarks.baseline import fill_table
 from mlmjoint import cli, files
 from mlmjoint.analysis import costs
 from mlmjoint.analysis.costs import Shape, fast_flops, plain_flops
-from mlmjoint.chapters import print_table
 from mlmjoint.errors import InputError
 from mlmjoint.models import mlm as models
 from mlmjoint.models import wheels
+from mlmjoint.notebook.chapter import print_table
 from mlmjoint.pages.models import SHIP_MB
 from mlmjoint.studies import plan as results
 

@@ -14,8 +14,10 @@ import nbformat
 import pytest
 import tomllib
 
-from mlmjoint import chapters, check, cli, reproduce
+from mlmjoint import cli
 from mlmjoint.errors import InputError
+from mlmjoint.notebook import chapter as chapters
+from mlmjoint.notebook import check, reproduce
 from mlmjoint.studies import plan as results
 from mlmjoint.studies import records
 

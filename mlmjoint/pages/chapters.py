@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import chapters
+from ..notebook import chapter as chapters
 from ..studies import plan as results
 from . import ROOT, stored
 

@@ -15,11 +15,11 @@ import os
 import warnings
 from pathlib import Path
 
-from . import checks as given
-from .analysis.table import Table, to_html, to_text
-from .errors import InputError
-from .studies import plan as results
-from .studies.records import read_manifest
+from .. import checks as given
+from ..analysis.table import Table, to_html, to_text
+from ..errors import InputError
+from ..studies import plan as results
+from ..studies.records import read_manifest
 
 PROFILES = ("quick", "full", "paper")
 
@@ -131,7 +131,7 @@ class Chapter:
 
     def show(self, figure, name: str) -> Picture:
         """Store a figure as svg and pdf, and hand it to the notebook to show."""
-        from .figures.style import save
+        from ..figures.style import save
 
         folder = out_folder(self.profile) / "figures"
         folder.mkdir(parents=True, exist_ok=True)
@@ -143,7 +143,7 @@ class Chapter:
 
 def made(cell: results.Cell, limit: int | None = None, device: str = "auto"):
     """A study of the quick profile: read if it is whole, else made or finished."""
-    from .studies.study import study
+    from ..studies.study import study
 
     n = cell.n if limit is None else min(limit, cell.n)
     folder = out_folder("quick") / cell.name

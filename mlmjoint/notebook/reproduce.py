@@ -23,12 +23,12 @@ from pathlib import Path
 
 import torch
 
-from . import files
-from .chapters import PROFILES, Chapter, made, out_folder
-from .engine.device import pick_device
-from .errors import InputError
-from .studies import plan as results
-from .studies.records import load
+from .. import files
+from ..engine.device import pick_device
+from ..errors import InputError
+from ..studies import plan as results
+from ..studies.records import load
+from .chapter import PROFILES, Chapter, made, out_folder
 
 BOOK_PROFILE = "full"
 MOST_WORKERS = 4  # studies at a time; each holds tables of its own

@@ -16,10 +16,10 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from . import checks as given
-from .chapters import PROFILES, out_folder
-from .errors import InputError
-from .studies import plan as results
+from .. import checks as given
+from ..errors import InputError
+from ..studies import plan as results
+from .chapter import PROFILES, out_folder
 
 
 class Row(NamedTuple):
@@ -148,7 +148,7 @@ def _read_folder(folder: Path) -> dict[str, dict]:
 def print_rows(rows: list[Row]) -> None:
     from rich.table import Table
 
-    from .terminal import Console
+    from ..terminal import Console
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("metric")

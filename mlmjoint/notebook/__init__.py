@@ -1,0 +1,1 @@
+"""What a chapter imports: recording its numbers, running it, checking them."""
