@@ -17,7 +17,7 @@ import pytest
 from conftest import SPECIALS, WORDS, save_tiny_model
 
 import mlmjoint
-from mlmjoint.cli import COMMANDS, build_parser, main
+from mlmjoint.cli.main import COMMANDS, build_parser, main
 
 ROOT = Path(__file__).resolve().parents[1]
 MASKED = "a man is [MASK] [MASK] the street ."
@@ -25,7 +25,7 @@ WHOLE = "a man is walking down the street ."
 
 
 def run(*arguments, **options):
-    command = [sys.executable, "-m", "mlmjoint.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "mlmjoint.cli.main", *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, **options)
 
 

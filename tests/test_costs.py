@@ -23,9 +23,10 @@ from transformers import (
 import mlmjoint
 from benchmarks import bench_scaling
 from benchmarks.baseline import fill_table
-from mlmjoint import cli, files
+from mlmjoint import files
 from mlmjoint.analysis import costs
 from mlmjoint.analysis.costs import Shape, fast_flops, plain_flops
+from mlmjoint.cli import main as cli
 from mlmjoint.errors import InputError
 from mlmjoint.models import mlm as models
 from mlmjoint.models import wheels

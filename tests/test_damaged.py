@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from mlmjoint.cli import main
+from mlmjoint.cli.main import main
 from mlmjoint.errors import InputError
 from mlmjoint.studies import records
 

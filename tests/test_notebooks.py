@@ -14,7 +14,7 @@ import nbformat
 import pytest
 import tomllib
 
-from mlmjoint import cli
+from mlmjoint.cli import main as cli
 from mlmjoint.errors import InputError
 from mlmjoint.notebook import chapter as chapters
 from mlmjoint.notebook import check, reproduce

@@ -16,7 +16,7 @@ import yaml
 
 from mlmjoint import effort, pages
 from mlmjoint.analysis import summary as report
-from mlmjoint.cli import COMMANDS, build_parser
+from mlmjoint.cli.main import COMMANDS, build_parser
 from mlmjoint.errors import InputError
 from mlmjoint.models import mlm as models
 from mlmjoint.pages import (

@@ -28,7 +28,7 @@ def test_python_example_is_ten_lines_and_runs(capsys):
 
 
 def test_commands_parse():
-    from mlmjoint.cli import build_parser
+    from mlmjoint.cli.main import build_parser
 
     commands = [line for block in blocks("bash") for line in block.splitlines()]
     ours = [shlex.split(line, comments=True) for line in commands if line.startswith("mlmjoint")]

@@ -20,7 +20,7 @@ from mlmjoint.analysis import claims, distance, stats
 from mlmjoint.analysis import comparisons as questions
 from mlmjoint.analysis import summary as report
 from mlmjoint.analysis import table as tabulate
-from mlmjoint.cli import main
+from mlmjoint.cli.main import main
 from mlmjoint.errors import InputError
 from mlmjoint.models import mlm as models
 from mlmjoint.studies import plan as results

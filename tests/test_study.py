@@ -16,7 +16,7 @@ from conftest import SPECIALS, WORDS, save_tiny_model
 from twins import random_tables
 
 import mlmjoint
-from mlmjoint.cli import main
+from mlmjoint.cli.main import main
 from mlmjoint.core.pairs import draw_pair
 from mlmjoint.errors import InputError
 from mlmjoint.studies import measure, records
@@ -203,7 +203,7 @@ class TestRecords:
 class TestInterruption:
     def command(self, tiny_model, text, out):
         return [
-            *(sys.executable, "-m", "mlmjoint.cli", "study", "--model", str(tiny_model)),
+            *(sys.executable, "-m", "mlmjoint.cli.main", "study", "--model", str(tiny_model)),
             *("--data", f"text:{text}", "--out", str(out)),
         ]
 

@@ -109,7 +109,7 @@ def print_answer(answer: Answer, top: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from ..terminal import Console
+    from ..cli.terminal import Console
 
     console = Console()
     a, b = answer.pair.positions

