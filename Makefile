@@ -45,7 +45,7 @@ check: $(STAMP) ## compare the numbers of the last run with the committed ones
 	$(BIN)/mlmjoint check --profile $(PROFILE)
 
 pages: $(STAMP) ## write the pages that are made by code: models, results, commands, status
-	$(BIN)/python -m mlmjoint.pages
+	$(BIN)/python -m book.make.pages
 
 html: $(STAMP) pages ## build the book from what is stored, without running a notebook
 	@# an interrupted build leaves pages without a search index, which would stop every later one
@@ -55,7 +55,7 @@ html: $(STAMP) pages ## build the book from what is stored, without running a no
 # The folder is the browser's only input; print.css says how the page is laid out on paper.
 pdf: $(STAMP) pages ## print the whole book to _build/mlmjoint.pdf (needs Chromium)
 	$(BIN)/jupyter-book build . --builder singlehtml -W -n --keep-going --quiet
-	$(BIN)/python -m mlmjoint.pages.pdf _build/singlehtml _build/mlmjoint.pdf
+	$(BIN)/python -m book.make.pdf _build/singlehtml _build/mlmjoint.pdf
 	@echo "The book on paper: $(CURDIR)/_build/mlmjoint.pdf"
 
 test: lint ## lint, then all tests (notebooks and the built book among them)
@@ -103,7 +103,7 @@ picture: $(STAMP) ## draw the README's picture again
 
 # Minutes, and only needed after a model has changed: building the book never does this.
 explorer: $(STAMP) ## compute the data of the page "Explore a joint"; ONLY=NAME for one example
-	$(BIN)/python -m mlmjoint.explorer --out book/_static/explore $(if $(ONLY),--only $(ONLY))
+	$(BIN)/python -m book.make.explorer --out book/_static/explore $(if $(ONLY),--only $(ONLY))
 
 clean: ## remove the built book and caches (.venv and results stay)
 	rm -rf _build build dist .pytest_cache .ruff_cache .hypothesis

@@ -23,6 +23,7 @@ from transformers import (
 import mlmjoint
 from benchmarks import bench_scaling
 from benchmarks.baseline import fill_table
+from book.make.page_models import SHIP_MB
 from mlmjoint import files
 from mlmjoint.analysis import costs
 from mlmjoint.analysis.costs import Shape, fast_flops, plain_flops
@@ -31,7 +32,6 @@ from mlmjoint.errors import InputError
 from mlmjoint.models import mlm as models
 from mlmjoint.models import wheels
 from mlmjoint.notebook.chapter import print_table
-from mlmjoint.pages.models import SHIP_MB
 from mlmjoint.studies import plan as results
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -8,10 +8,10 @@ import torch
 from browsing import ROOT, axe, needs_browser, requests_in, resize, set_theme
 
 import mlmjoint
-from mlmjoint import explorer
+from book.make import explorer
+from book.make.examples import EXAMPLES, Example
 from mlmjoint.core.joints import METHODS
 from mlmjoint.errors import InputError
-from mlmjoint.examples import EXAMPLES, Example
 from mlmjoint.models.wheels import CHECKPOINTS
 from mlmjoint.studies.measure import text_vocabulary
 from mlmjoint.text import corpora

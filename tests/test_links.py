@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from mlmjoint.pages import chapters
+from book.make import notebooks as chapters
 
 
 class Page(HTMLParser):

@@ -14,24 +14,35 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from mlmjoint import effort, pages
+from book.make import (
+    effort,
+    markdown,
+    pages,
+    pdf,
+    stored,
+)
+from book.make import (
+    notebooks as chapters,
+)
+from book.make import (
+    page_commands as commands,
+)
+from book.make import (
+    page_contents as contents,
+)
+from book.make import page_models as models_page
+from book.make import (
+    page_overview as overview,
+)
+from book.make import (
+    page_reproducing as reproducing,
+)
+from book.make import page_results as results_page
+from book.make import page_status as status_page
 from mlmjoint.analysis import summary as report
 from mlmjoint.cli.main import COMMANDS, build_parser
 from mlmjoint.errors import InputError
 from mlmjoint.models import mlm as models
-from mlmjoint.pages import (
-    chapters,
-    commands,
-    contents,
-    markdown,
-    overview,
-    pdf,
-    reproducing,
-    stored,
-)
-from mlmjoint.pages import models as models_page
-from mlmjoint.pages import results as results_page
-from mlmjoint.pages import status as status_page
 from mlmjoint.studies import plan as results
 from mlmjoint.studies import records
 

@@ -14,8 +14,8 @@ import torch
 from training_text import SENTENCES, text_file, tiny, tokenizer
 from transformers import BertConfig, BertForMaskedLM, DataCollatorForLanguageModeling
 
+from book.make import page_models as models_page
 from mlmjoint.errors import InputError
-from mlmjoint.pages import models as models_page
 from mlmjoint.text import corpora
 from mlmjoint.train import cards, masking, recipes, settings
 from mlmjoint.train import data as traintext

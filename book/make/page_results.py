@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import textwrap
 
-from ..analysis.summary import FAITHFUL, JSD, PAIRED, VARIANTS, short_name
-from ..analysis.table import Entry
-from ..studies import plan as results
-from . import BOOK, chapters, stored
+from mlmjoint.analysis.summary import FAITHFUL, JSD, PAIRED, VARIANTS, short_name
+from mlmjoint.analysis.table import Entry
+from mlmjoint.studies import plan as results
+
+from . import notebooks as chapters
+from . import stored
 from .markdown import dense, dropdown, header, join, link, table
+from .pages import BOOK
 
 # What a reader calls each group of studies, in the order of the page.
 GROUPS = {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from . import ROOT, chapters, stored
+from . import notebooks as chapters
+from . import stored
 from .markdown import dense, header, join, link, table
+from .pages import ROOT
 
 # What the numbers and the pages depend on, by the names of the lock file.
 LIBRARIES = {

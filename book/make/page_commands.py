@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from ..cli.main import COMMANDS, build_parser
+from mlmjoint.cli.main import COMMANDS, build_parser
+
 from .markdown import header, join
 
 INTRO = """\

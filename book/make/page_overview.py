@@ -8,8 +8,9 @@ import math
 import tempfile
 from pathlib import Path
 
-from ..analysis.stats import Interval
-from ..analysis.summary import PAIRED
+from mlmjoint.analysis.stats import Interval
+from mlmjoint.analysis.summary import PAIRED
+
 from . import stored
 
 # One study of each kind: what its panel is called, and the model and data in its name.
@@ -62,8 +63,8 @@ def picture(before: str) -> str:
 
 
 def _draw(shown, mark: str) -> str:
-    from ..figures.lines import draw_intervals
-    from ..figures.style import save
+    from mlmjoint.figures.lines import draw_intervals
+    from mlmjoint.figures.style import save
 
     figure = draw_intervals(shown, LABEL, reference=1, log_x=True, across=3, cut=CUT)
     with tempfile.TemporaryDirectory() as folder:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 
-from ..analysis import costs
-from ..models import mlm as models
-from ..models import wheels
-from ..models.wheels import Checkpoint
-from ..studies import plan as results
-from ..train.cards import CARD, card_text, read_card
+from mlmjoint.analysis import costs
+from mlmjoint.models import mlm as models
+from mlmjoint.models import wheels
+from mlmjoint.models.wheels import Checkpoint
+from mlmjoint.studies import plan as results
+from mlmjoint.train.cards import CARD, card_text, read_card
+
 from . import stored
 from .markdown import dense, header, join, link, table
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import chapters
+from . import notebooks as chapters
 from .markdown import replace_between
 
 # For whom, what for, and the stops: a chapter by its number, a page by its name and title.

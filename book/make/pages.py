@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from .. import files
+from mlmjoint import files
 
 ROOT = files.REPOSITORY
 BOOK = ROOT / "book"
@@ -19,7 +19,30 @@ BOOK = ROOT / "book"
 
 def makers() -> dict[str, Callable[[str], str]]:
     """For each file the function that makes its text from the text it has now."""
-    from . import commands, contents, models, overview, readme, reproducing, results, status
+    from . import (
+        page_commands as commands,
+    )
+    from . import (
+        page_contents as contents,
+    )
+    from . import (
+        page_models as models,
+    )
+    from . import (
+        page_overview as overview,
+    )
+    from . import (
+        page_readme as readme,
+    )
+    from . import (
+        page_reproducing as reproducing,
+    )
+    from . import (
+        page_results as results,
+    )
+    from . import (
+        page_status as status,
+    )
 
     return {
         "book/models.md": models.page,

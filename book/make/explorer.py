@@ -24,17 +24,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .core.conditionals import conditionals
-from .core.joints import METHODS, ArnoldGokhale, Joint, joint
-from .core.tables import Tables
-from .engine.passes import cells
-from .engine.passes import dispatch as streams
-from .engine.passes.cells import Cells
-from .errors import InputError
+from mlmjoint.core.conditionals import conditionals
+from mlmjoint.core.joints import METHODS, ArnoldGokhale, Joint, joint
+from mlmjoint.core.tables import Tables
+from mlmjoint.engine.passes import cells
+from mlmjoint.engine.passes import dispatch as streams
+from mlmjoint.engine.passes.cells import Cells
+from mlmjoint.errors import InputError
+from mlmjoint.figures.style import LABELS
+from mlmjoint.models.mlm import MLM, load
+from mlmjoint.studies.measure import text_vocabulary
+
 from .examples import EXAMPLES, Example
-from .figures.style import LABELS
-from .models.mlm import MLM, load
-from .studies.measure import text_vocabulary
 
 SHOWN = 60  # tokens on each side
 PAIRS = 12  # likeliest pairs listed for each joint

@@ -17,14 +17,14 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
-from .. import names
-from ..analysis import stats
-from ..analysis import summary as report
-from ..analysis import table as tabulate
-from ..analysis.table import Entry, Table, to_csv
-from ..studies import plan as results
-from ..studies import records
-from ..studies.records import RECORDS, Study, read_manifest
+from mlmjoint import names
+from mlmjoint.analysis import stats
+from mlmjoint.analysis import summary as report
+from mlmjoint.analysis import table as tabulate
+from mlmjoint.analysis.table import Entry, Table, to_csv
+from mlmjoint.studies import plan as results
+from mlmjoint.studies import records
+from mlmjoint.studies.records import RECORDS, Study, read_manifest
 
 PROFILE = "full"
 SOURCES = "sources.json"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .. import effort
-from . import chapters
+from . import effort
+from . import notebooks as chapters
 from .markdown import replace_between, table
 
 PROFILES = ("quick", "full")

@@ -16,10 +16,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .errors import InputError
-from .notebook import reproduce
-from .notebook.chapter import PROFILES
-from .studies import plan as results
+from mlmjoint.errors import InputError
+from mlmjoint.notebook import reproduce
+from mlmjoint.notebook.chapter import PROFILES
+from mlmjoint.studies import plan as results
 
 STUDIES = "studies"  # beside the chapters: the studies that the quick profile makes anew
 _REMAKE = "from mlmjoint.reproduce import remake_studies; remake_studies()"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ..analysis.summary import short_name
-from ..analysis.table import number
+from mlmjoint.analysis.summary import short_name
+from mlmjoint.analysis.table import number
+
 from . import stored
 from .markdown import replace_between, table
-from .results import FOLDED, grouped
+from .page_results import FOLDED, grouped
 
 SHOWN = ("mlm", "mrf", "mrf-l", "hcb", "ag", "chain-ab")
 

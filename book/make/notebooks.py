@@ -7,9 +7,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..notebook import chapter as chapters
-from ..studies import plan as results
-from . import ROOT, stored
+from mlmjoint.notebook import chapter as chapters
+from mlmjoint.studies import plan as results
+
+from . import stored
+from .pages import ROOT
 
 QUESTION = re.compile(r"\*\*The question\.\*\*\s+(.+?)(?:\n\n|$)", re.S)
 
