@@ -45,7 +45,7 @@ check: $(STAMP) ## compare the numbers of the last run with the committed ones
 	$(BIN)/mlmjoint check --profile $(PROFILE)
 
 pages: $(STAMP) ## write the pages that are made by code: models, results, commands, status
-	$(BIN)/python -m book.make.pages
+	$(BIN)/python -m book.make
 
 html: $(STAMP) pages ## build the book from what is stored, without running a notebook
 	@# an interrupted build leaves pages without a search index, which would stop every later one

@@ -1,4 +1,4 @@
-"""`python -m mlmjoint.pages`."""
+"""`python -m book.make`."""
 
 import sys
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 def header(module: str) -> list[str]:
     """A comment for whoever opens the file."""
-    return [f"% Written by `make pages` from mlmjoint/pages/{module}.py: edit that, not this.", ""]
+    return [f"% Written by `make pages` from book/make/page_{module}.py: edit that, not this.", ""]
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence], align: str = "l") -> list[str]:

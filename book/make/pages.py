@@ -1,6 +1,6 @@
 """The book's pages that are made by code: written from cards, manifests, records and notebooks.
 
-`python -m mlmjoint.pages` (or `make pages`) writes them all, ``--check`` names those that are
+`python -m book.make` (or `make pages`) writes them all, ``--check`` names those that are
 stale. Whole pages are models, results, status and commands; in index, reproducing and the README
 only what stands between two comments is replaced. Nothing here computes a result: it lays out
 stored ones.
@@ -71,7 +71,7 @@ def stale() -> dict[str, str]:
 def main(argv: list[str] | None = None) -> int:
     """Write the stale pages, or with --check only name them and fail."""
     parser = argparse.ArgumentParser(
-        prog="python -m mlmjoint.pages", description="Write the book's pages that are made by code."
+        prog="python -m book.make", description="Write the book's pages that are made by code."
     )
     parser.add_argument("--check", action="store_true", help="change nothing, fail if one is stale")
     check = parser.parse_args(argv).check

@@ -51,7 +51,7 @@ def print_page(browser: str, page: Path, out: Path) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m mlmjoint.pages.pdf", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m book.make.pdf", description=__doc__)
     parser.add_argument(
         "folder", type=Path, help="what `jupyter-book build --builder singlehtml` made"
     )

@@ -301,5 +301,3 @@ def _run_fetch(args: argparse.Namespace) -> None:
     print(fetch(args.name, report=lambda line: print(line, file=sys.stderr)))
 
 
-if __name__ == "__main__":
-    sys.exit(main())
