@@ -16,7 +16,7 @@ from mlmjoint.core import constructions
 from mlmjoint.core.tables import Tables
 from mlmjoint.errors import InputError
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 joints = importlib.import_module("mlmjoint.core.joints")
 joint, joint_from_tables = joints.joint, joints.joint_from_tables
 

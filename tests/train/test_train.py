@@ -22,7 +22,7 @@ from mlmjoint.train import data as traintext
 from mlmjoint.train import evaluate as perplexity
 from mlmjoint.train import train as training
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def masker(tokenizer, rate=0.15, final=None, decay_from=10, steps=20, batch_size=8, seed=0, own=()):

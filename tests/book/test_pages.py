@@ -46,7 +46,7 @@ from mlmjoint.models import mlm as models
 from mlmjoint.studies import plan as results
 from mlmjoint.studies import records
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 BOOK = sorted((ROOT / "book").glob("*.md"))
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 

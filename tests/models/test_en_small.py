@@ -11,7 +11,7 @@ from mlmjoint.text.corpora import corpus
 from mlmjoint.train.data import sha256
 from mlmjoint.train.evaluate import unary_perplexity
 
-FOLDER = Path(__file__).parents[1] / "mlmjoint" / "data" / "models" / "en-small"
+FOLDER = Path(__file__).parents[2] / "mlmjoint" / "data" / "models" / "en-small"
 
 # Written down before the model was asked; each list holds every answer that is plain sense.
 PROBES = [

@@ -25,7 +25,7 @@ from mlmjoint.studies.variants import variants
 from mlmjoint.studies.workers import LocalEngine
 from mlmjoint.text import corpora
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SENTENCES = [
     f"{article} {who} {be} {what} {where} the {place} ."
     for article in ("a", "the")

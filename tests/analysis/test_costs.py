@@ -34,7 +34,7 @@ from mlmjoint.models import wheels
 from mlmjoint.notebook.chapter import print_table
 from mlmjoint.studies import plan as results
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 CHAPTER = (ROOT / "notebooks" / "11_cost.md").read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 VOCAB = 61

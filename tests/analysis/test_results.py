@@ -26,7 +26,7 @@ from mlmjoint.models import mlm as models
 from mlmjoint.studies import plan as results
 from mlmjoint.studies import records
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 METHODS = ["mlm", "mrf", "ag"]
 
 

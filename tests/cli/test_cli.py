@@ -19,7 +19,7 @@ from conftest import SPECIALS, WORDS, save_tiny_model
 import mlmjoint
 from mlmjoint.cli.main import COMMANDS, build_parser, main
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 MASKED = "a man is [MASK] [MASK] the street ."
 WHOLE = "a man is walking down the street ."
 
@@ -138,7 +138,7 @@ class TestPair:
         assert (tmp_path / "joint.svg").is_file()
 
     def test_picture_of_the_first_page_was_drawn_with_the_model_that_is_shipped(self):
-        picture = Path(__file__).resolve().parents[1] / "book" / "_static" / "joint.svg"
+        picture = Path(__file__).resolve().parents[2] / "book" / "_static" / "joint.svg"
         shipped = mlmjoint.load("en-small", device="cpu").fingerprint
         text = picture.read_text(encoding="utf-8")
         assert f"by en-small (sha256:{shipped})</dc:description>" in text, "run `make picture`"

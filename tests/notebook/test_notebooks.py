@@ -21,7 +21,7 @@ from mlmjoint.notebook import check, reproduce
 from mlmjoint.studies import plan as results
 from mlmjoint.studies import records
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "notebooks").glob("*.md"))
 TWINS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]

@@ -23,7 +23,7 @@ from mlmjoint.train import cards, settings
 from mlmjoint.train import loop as fitting
 from mlmjoint.train import train as training
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def command(data, out, *more):
