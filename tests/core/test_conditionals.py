@@ -1,6 +1,5 @@
 """Tables against the model's own forward, one sequence at a time, for every architecture."""
 
-import importlib
 import os
 import re
 import shutil
@@ -14,8 +13,9 @@ from torch import nn
 
 import mlmjoint
 from mlmjoint import InputError
+from mlmjoint.core import conditionals
 from mlmjoint.core.pairs import Pair
-from mlmjoint.engine.forward import routes
+from mlmjoint.engine.forward import encoder, routes
 from mlmjoint.engine.forward.routes import choose_route
 
 # Some virtual machines announce AMX and then refuse it, killing any bfloat16 product; oneDNN reads
@@ -247,8 +247,7 @@ def test_a_vocabulary_of_250002_runs_with_candidate_sets(monkeypatch):
     mlm = stand_in(transformers.XLMRobertaForMaskedLM(config), vocab_size=250_002)
     tables = mlmjoint.conditionals(mlm, PAIRS[0], tokens=([5, 249_999], [7, 250_001, 1]))
     assert tables.shape == (2, 3)
-    module = importlib.import_module("mlmjoint.core.conditionals")
-    monkeypatch.setattr(module, "free_memory", lambda device: 2**38)  # on any machine
+    monkeypatch.setattr(conditionals, "free_memory", lambda device: 2**38)  # on any machine
     with pytest.raises(InputError, match=r"need 500\.0 GB .* give candidate sets"):
         mlmjoint.conditionals(mlm, PAIRS[0])
 
@@ -365,8 +364,7 @@ def test_tables_without_products_into_views(name, loaded, monkeypatch):
     """What Metal needs: the same numbers, each product in memory of its own."""
     mlm = loaded(name)
     expected = mlmjoint.conditionals(mlm, PAIRS[0], batch_size=7)
-    for name in ("conditionals", "encoder"):
-        module = importlib.import_module(f"mlmjoint.{name}")
+    for module in (conditionals, encoder):
         monkeypatch.setattr(module, "writes_into_views", lambda tensor: False)
     monkeypatch.setattr(torch, "mm", None)
     assert_same(mlmjoint.conditionals(mlm, PAIRS[0], batch_size=7), expected)
@@ -496,10 +494,3 @@ def test_a_token_that_breaks_the_logits_is_named(loaded, value, route):
     pattern = r"logits at position 1 are not finite with token .* \(id 13\) at position 7;"
     with pytest.raises(InputError, match=pattern):
         mlmjoint.conditionals(mlm, PAIRS[0], route=route)
-
-
-def test_the_module_is_still_there():
-    # mlmjoint.conditionals is the function; the module of that name imports all the same.
-    assert (
-        importlib.import_module("mlmjoint.core.conditionals").conditionals is mlmjoint.conditionals
-    )

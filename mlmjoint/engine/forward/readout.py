@@ -1,4 +1,4 @@
-"""The prediction head of each known architecture, split so that it can run at one position only."""
+"""Predictions at one position: the head of each known architecture, split off its encoder."""
 
 from __future__ import annotations
 
@@ -8,22 +8,57 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+Tensor = torch.Tensor
+
 
 @dataclass
 class Head:
     """logits = transform(hidden) @ weight.T + bias, for hidden states of shape (n, H)."""
 
-    transform: Callable[[torch.Tensor], torch.Tensor]  # (n, H) -> (n, E)
-    weight: torch.Tensor  # (V, E), or (candidates, E)
-    bias: torch.Tensor | None  # (V,), or (candidates,)
+    transform: Callable[[Tensor], Tensor]  # (n, H) -> (n, E)
+    weight: Tensor  # (V, E), or (candidates, E)
+    bias: Tensor | None  # (V,), or (candidates,)
 
-    def restrict(self, ids: torch.Tensor) -> Head:
+    def restrict(self, ids: Tensor) -> Head:
         """The same head over a candidate set: only the rows of those tokens are gathered."""
         bias = None if self.bias is None else self.bias[ids]
         return Head(self.transform, self.weight[ids], bias)
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+    def logits(self, hidden: Tensor) -> Tensor:
         return nn.functional.linear(self.transform(hidden), self.weight, self.bias)  # (n, V)
+
+
+def log_probs_at(model: nn.Module, input_ids: Tensor, positions: Tensor | int) -> Tensor:
+    """log p(x_s | rest) at one position s of each sequence (eq-head): (n, T), (n,) -> (n, V).
+
+    The head runs at those positions only, unless somebody hooked into the model. The result is
+    float64 (on the CPU for a model on Metal, which has none).
+    """
+    logits = logits_at(model, input_ids, positions, None if is_hooked(model) else find_head(model))
+    return (logits.cpu() if logits.device.type == "mps" else logits).double().log_softmax(-1)
+
+
+def logits_at(model: nn.Module, input_ids: Tensor, positions, head: Head | None) -> Tensor:
+    """Logits at one position of each sequence: (n, T), (n,) -> (n, V)."""
+    features = features_at(model, input_ids, positions, head)
+    return features if head is None else head.logits(features)
+
+
+def features_at(model: nn.Module, input_ids: Tensor, positions, head: Head | None) -> Tensor:
+    """What the head reads at one position of each sequence (n, H); without a head, its logits."""
+    # Every token is real: the explicit mask keeps a [PAD] in the text from being masked out.
+    mask = torch.ones_like(input_ids)
+    rows = torch.arange(len(input_ids), device=input_ids.device)
+    if head is None:
+        return model(input_ids=input_ids, attention_mask=mask).logits[rows, positions]
+    return model.base_model(input_ids=input_ids, attention_mask=mask)[0][rows, positions]
+
+
+def is_hooked(model: nn.Module) -> bool:
+    """True if any module has hooks or a patched ``forward``: then only the full forward is safe."""
+    return any(
+        m._forward_hooks or m._forward_pre_hooks or "forward" in vars(m) for m in model.modules()
+    )
 
 
 def find_head(model: nn.Module) -> Head | None:
@@ -39,9 +74,7 @@ def find_head(model: nn.Module) -> Head | None:
 
 
 def check_kinds(kind: type, *modules: nn.Module) -> None:
-    """Modules whose weights are read past them must do nothing else with them: no adapter, no
-    quantization, which come as other classes.
-    """
+    """Reject wrapped layers (LoRA, quantised): we read their weights directly."""
     for module in modules:
         if type(module) is not kind:
             raise AttributeError(f"{type(module).__name__} in place of {kind.__name__}")

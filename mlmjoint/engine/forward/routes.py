@@ -17,7 +17,7 @@ from torch import nn
 from ...errors import InputError
 from .architectures import read_stack
 from .encoder import Substitutions
-from .readout import Head, find_head
+from .readout import Head, features_at, find_head, is_hooked
 
 Tensor = torch.Tensor
 ROUTES = ("fast", "head", "plain")
@@ -69,11 +69,7 @@ class Route:
 
     def read(self, batch: Tensor, position: int) -> Tensor:
         """The model's own forward over whole sequences (n, T), read at one position."""
-        # Every token is real: an explicit mask keeps [PAD] as a substitute from being guessed away.
-        mask = torch.ones_like(batch)
-        if self.head is None:
-            return self.model(input_ids=batch, attention_mask=mask).logits[:, position]
-        return self.model.base_model(input_ids=batch, attention_mask=mask)[0][:, position]
+        return features_at(self.model, batch, position, self.head)
 
     def logits(self, features: Tensor, head: Head | None = None) -> Tensor:
         head = head or self.head
@@ -82,7 +78,7 @@ class Route:
 
 def choose_route(model: nn.Module, input_ids: Tensor, positions: tuple[int, int]) -> Route:
     """The fastest route that agrees with the plain forward on two substitutions."""
-    if _hooked(model):
+    if is_hooked(model):
         return Route(model, "plain")
     weight = next(model.parameters())
     place = weight.device, weight.dtype
@@ -93,15 +89,6 @@ def choose_route(model: nn.Module, input_ids: Tensor, positions: tuple[int, int]
     for name in ROUTES[ROUTES.index(verdict) :]:
         with contextlib.suppress(InputError):  # parts were exchanged since, for an adapter say
             return Route(model, name)
-
-
-def _hooked(model: nn.Module) -> bool:
-    """Whether somebody listens in or has put a forward of their own in place: only a whole forward
-    goes past them all.
-    """
-    return any(
-        m._forward_hooks or m._forward_pre_hooks or "forward" in vars(m) for m in model.modules()
-    )
 
 
 def _find_verdict(model: nn.Module, input_ids: Tensor, positions: tuple[int, int]) -> str:
