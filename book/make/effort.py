@@ -1,9 +1,9 @@
-"""`python -m mlmjoint.effort`: what each chapter takes, measured in a process of its own.
+"""`python -m book.make.effort`: time and memory of each chapter, measured in its own process.
 
     results/PROFILE/effort.json    {"machine": ..., "parts": {"01": {"cpu_seconds", "bytes"}, ...}}
 
-Processor time, not the clock: it hardly depends on what else the machine does. Memory is the peak
-of the largest process, which is the notebook's kernel.
+Processor time hardly depends on what else the machine does. Memory is the peak of the largest
+process, which is the notebook's kernel.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from pathlib import Path
 from mlmjoint.errors import InputError
 from mlmjoint.notebook import reproduce
 from mlmjoint.notebook.chapter import PROFILES
-from mlmjoint.studies import plan as results
+from mlmjoint.studies import plan
 
-STUDIES = "studies"  # beside the chapters: the studies that the quick profile makes anew
+STUDIES = "studies"  # the key of the studies that the quick profile makes again
 _REMAKE = "from mlmjoint.reproduce import remake_studies; remake_studies()"
 
 
 def effort_path(profile: str) -> Path:
-    return results.profile_folder(profile) / "effort.json"
+    return plan.profile_folder(profile) / "effort.json"
 
 
 def read(profile: str) -> dict | None:
-    """What was measured for a profile, or None."""
+    """The measurements of a profile, or None."""
     path = effort_path(profile)
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def measure(command: list[str]) -> dict:
-    """Run a command to its end; processor seconds and peak bytes, its children's included."""
+    """Run a command; processor seconds and peak bytes, including its children."""
     if not hasattr(os, "wait4"):
-        raise InputError("effort is measured with wait4, which this system does not have")
+        raise InputError("cannot measure effort: this system has no wait4")
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -50,9 +50,9 @@ def measure(command: list[str]) -> dict:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure the chosen chapters and write what was found beside what was there."""
+    """Measure the chosen chapters and add the results to the stored ones."""
     parser = argparse.ArgumentParser(
-        prog="python -m mlmjoint.effort", description="Time and memory of each chapter."
+        prog="python -m book.make.effort", description="Time and memory of each chapter."
     )
     parser.add_argument("--profile", choices=PROFILES, default="quick")
     parser.add_argument("--only", nargs="+", metavar="NN", help="these chapters alone")
@@ -66,10 +66,10 @@ def main(argv: list[str] | None = None) -> int:
         parts[number] = measure([sys.executable, "-m", "mlmjoint.cli", *words])
         print(f"{source.stem}: {parts[number]}", flush=True)
     machine = f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}"
-    found = {"machine": machine, "parts": dict(sorted(parts.items()))}
+    measured = {"machine": machine, "parts": dict(sorted(parts.items()))}
     path = effort_path(args.profile)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

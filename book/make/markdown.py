@@ -1,4 +1,4 @@
-"""Small pieces of MyST that every page is made of."""
+"""Building blocks of MyST pages."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Sequence
 
 
 def header(module: str) -> list[str]:
-    """A comment for whoever opens the file."""
-    return [f"% Written by `make pages` from book/make/page_{module}.py: edit that, not this.", ""]
+    """A comment that says where the page comes from."""
+    return [
+        f"% Written by `make pages` from book/make/page_{module}.py: edit that file instead.",
+        "",
+    ]
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence], align: str = "l") -> list[str]:
@@ -28,7 +31,7 @@ def dense(body: Sequence[str]) -> list[str]:
 
 
 def dropdown(title: str, body: Sequence[str]) -> list[str]:
-    """What only some readers want, behind its title, and not on paper."""
+    """Details that are folded on a screen and left out on paper."""
     return [f":::{{dropdown}} {title}", ":class-container: screen-only", "", *body, ":::", ""]
 
 
@@ -38,7 +41,7 @@ def link(text: str, target: str) -> str:
 
 
 def replace_between(page: str, name: str, lines: Sequence[str]) -> str:
-    """The page with what stands between the two comments called ``name`` replaced."""
+    """The page with the text between the two comments called ``name`` replaced."""
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     if page.count(begin) != 1 or page.count(end) != 1:
         raise ValueError(f"the page needs {begin} and {end} once each")

@@ -1,4 +1,4 @@
-"""What the pages say of a chapter: its title, its question, its figures, how it ran."""
+"""The committed notebooks as the pages use them: title, question, figures, execution."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlmjoint.notebook import chapter as chapters
-from mlmjoint.studies import plan as results
+from mlmjoint import files
+from mlmjoint.notebook.chapter import chapter_path
+from mlmjoint.studies import plan
 
 from . import stored
-from .pages import ROOT
 
 QUESTION = re.compile(r"\*\*The question\.\*\*\s+(.+?)(?:\n\n|$)", re.S)
 
@@ -28,7 +28,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Chapter:
-    """A committed notebook, read."""
+    """A committed notebook."""
 
     path: Path
     cells: list[dict]
@@ -43,7 +43,7 @@ class Chapter:
 
     @property
     def question(self) -> str:
-        """The paragraph that the chapter opens with, links that would break elsewhere removed."""
+        """The paragraph that opens the chapter, without links, which would break elsewhere."""
         text = " ".join(QUESTION.search(self._opening)[1].split())
         return re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text)
 
@@ -66,13 +66,13 @@ class Chapter:
 
     @property
     def numbers(self) -> int:
-        """How many numbers it stores for `mlmjoint check`."""
-        path = chapters.chapter_path(stored.PROFILE, self.number)
+        """How many numbers the chapter stores for `mlmjoint check`."""
+        path = chapter_path(stored.PROFILE, self.number)
         return len(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else 0
 
     @property
     def figures(self) -> list[Figure]:
-        found = []
+        figures = []
         for cell in self.code:
             look = cell["metadata"].get("mystnb", {})
             for output in cell["outputs"]:
@@ -80,19 +80,20 @@ class Chapter:
                 if "figure" in look and shown.startswith("figure "):
                     name = f"{self.number}-{shown.removeprefix('figure ')}"
                     caption = " ".join(look["figure"]["caption"].split())
-                    path = results.figure_path(stored.PROFILE, name)
-                    found.append(Figure(name, caption, look["image"]["alt"], path))
-        return found
+                    path = plan.figure_path(stored.PROFILE, name)
+                    figures.append(Figure(name, caption, look["image"]["alt"], path))
+        return figures
 
 
 def listed() -> list[str]:
-    """What _toc.yml lists, chapters and pages, by their paths without a suffix."""
-    return re.findall(r"file: (\S+)", (ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    """The chapters and pages of _toc.yml, as paths without a suffix."""
+    return re.findall(r"file: (\S+)", (files.REPOSITORY / "_toc.yml").read_text(encoding="utf-8"))
 
 
 def all_chapters() -> list[Chapter]:
-    """The notebooks of the contents in the order of their numbers."""
-    paths = [ROOT / f"{name}.ipynb" for name in sorted(listed()) if name.startswith("notebooks/")]
+    """The notebooks of the table of contents, ordered by number."""
+    names = sorted(name for name in listed() if name.startswith("notebooks/"))
+    paths = [files.REPOSITORY / f"{name}.ipynb" for name in names]
     return [Chapter(path, json.loads(path.read_text(encoding="utf-8"))["cells"]) for path in paths]
 
 
@@ -101,7 +102,7 @@ def with_figures() -> list[Chapter]:
 
 
 def link(chapter: Chapter) -> str:
-    """A link to a chapter from a page of book/, under the chapter's own title."""
+    """A link to a chapter from a page of book/, with the chapter's title as its text."""
     return f"[{chapter.title}](../notebooks/{chapter.path.name})"
 
 

@@ -11,14 +11,14 @@ from .markdown import header, join
 INTRO = """\
 # The command line
 
-`mlmjoint COMMAND --help` prints what stands here. Everything the commands do is open to Python
-too: see the [API](api.md).
+This is the output of `mlmjoint COMMAND --help`. Everything the commands do is also available in
+Python: see the [API](api.md).
 """
-WIDTH = "78"  # columns: what fits a page
+WIDTH = "78"  # columns that fit on a page
 
 
 def page(_: str) -> str:
-    """The page, whatever it was before."""
+    """The whole page."""
     lines, group = [*header("commands"), INTRO], None
     for name, command in COMMANDS.items():
         if command.group != group:
@@ -30,7 +30,7 @@ def page(_: str) -> str:
 
 
 def help_of(name: str) -> str:
-    """The help of one command, at one width on every terminal."""
+    """The help of one command, at the same width on every terminal."""
     before = {key: os.environ.get(key) for key in ("COLUMNS", "NO_COLOR")}
     os.environ |= {"COLUMNS": WIDTH, "NO_COLOR": "1"}
     try:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 
+from mlmjoint import files
 from mlmjoint.analysis import costs
-from mlmjoint.models import mlm as models
 from mlmjoint.models import wheels
 from mlmjoint.models.wheels import Checkpoint
-from mlmjoint.studies import plan as results
+from mlmjoint.studies import plan
 from mlmjoint.train.cards import CARD, card_text, read_card
 
 from . import stored
@@ -21,79 +21,75 @@ SNAPSHOT = re.compile(r"(.+)-step-0*(\d+)")
 INTRO = """\
 # Models
 
-Models that ship are loaded by their name, `mlmjoint.load("en-small")`, without a network. So are
-those that travel in PyPI wheels; they are downloaded on first use, checked against a hash,
-converted to safetensors and kept, and `mlmjoint fetch NAME` does so ahead of time.
-What is said of a model that was trained here stands on the card that `mlmjoint train` wrote beside
-its weights.
+Shipped models are loaded by name, `mlmjoint.load("en-small")`, without a network. So are
+those contained in PyPI wheels; they are downloaded on first use, checked against a hash,
+converted to safetensors and cached, and `mlmjoint fetch NAME` does so in advance.
+The description of a model that was trained here comes from the card that `mlmjoint train` wrote
+next to its weights.
 """
 TRAINED = """\
-`{c[name]}` is not shipped. With text of your own, one sentence a line,
-`mlmjoint train --recipe {c[recipe]} --data text:captions.txt --out {c[name]}` makes one from the
-wheel of its initialiser; it is loaded by the path of its folder. The one in this book was trained
+`{c[name]}` is not shipped. With your own text, one sentence per line,
+`mlmjoint train --recipe {c[recipe]} --data text:captions.txt --out {c[name]}` trains one from the
+wheel of its initialiser; load it by the path of its folder. The one in this book was trained
 for {c[training][steps]:,} steps of {c[training][batch_size]} sentences, {c[training][epochs]:g}
 epochs of {text}.
 """
 SHORTER = """\
 ### Why it predicts worse than {b[name]}
 
-`{a[name]}` learned from less text and in fewer steps than `{b[name]}`: {a[split][train]:,}
+`{a[name]}` was trained on less text and for fewer steps than `{b[name]}`: {a[split][train]:,}
 sentences and {a[training][steps]:,} steps of {a[training][batch_size]}, against
 {b[split][train]:,} and {b[training][steps]:,} of {b[training][batch_size]}. Its higher
 U-PPL on {mine[source]}, {mine[uppl]:.2f} against
-{theirs[uppl]:.2f}, is the mark of that training and not of its size: in
-[short trainings](#model-other-sizes) on equal text and of equal length, {deep[layers]} layers reach
-{deep[uppl]:.1f} and {flat[layers]} layers {flat[uppl]:.1f}. The two count other tokens,
-{mine[tokens]:,} and {theirs[tokens]:,} in the same text.
+{theirs[uppl]:.2f}, is due to that training and not to its size: in
+[short training runs](#model-other-sizes) of equal length on the same text, {deep[layers]} layers
+reach {deep[uppl]:.1f} and {flat[layers]} layers {flat[uppl]:.1f}. The two models split the same
+text into different tokens, {mine[tokens]:,} and {theirs[tokens]:,}.
 """
 COPIED = """\
 ### The text of its studies
 
-They read `{spec}`: {source}, one sentence a line.
+They read `{spec}`: {source}, one sentence per line.
 """
-TOY_MINUTES = 5  # what training the toy model was to take
-LATE = (
-    "Training was to take about {aim} minutes; it took {clock:.0f} by the clock, {cpu:.0f} of CPU."
-)
 AFTER = """\
-U-PPL is exp of the mean −log p of a token that is masked alone. For models trained here it is
-measured on text they never saw, which their sections name. For models from wheels it comes from the
-first study in their section; whether its text was among what they were trained on is not known.
+U-PPL is exp of the mean −log p of a token that is the only one masked. For models trained here it
+is measured on held-out text, named in their sections. For models from wheels it comes from the
+first study in their section; it is not known whether they were trained on its text.
 """
 SIZES = """\
 (model-other-sizes)=
 ### Other sizes
 
-Short trainings from the same initialiser on the same text ({source}), {steps:,} steps each: only
-the comparison counts, not the level. U-PPL is of the tokens of sentences set aside, which with
-another vocabulary are other tokens. A pair is timed on two threads from a sentence of 16 tokens to
+Short training runs from the same initialiser on the same text ({source}), {steps:,} steps each:
+only the comparison is meaningful, not the level. U-PPL is over the tokens of held-out sentences,
+which differ between vocabularies. A pair is timed on two threads, from a sentence of 16 tokens to
 all metrics of the paper's five constructions.
 """
 SHIP_MB = 20
 SHIPPED_SIZE = """\
-Of those within {limit} MB, the most that is to ship, the model with {layers} layers and
-V = {vocabulary:,} has the lowest U-PPL: `{name}` is of that size. Its weights take {seconds:.1f}
-seconds for the same pair, on {machine}.
+Of those within {limit} MB, the limit for a shipped model, the one with {layers} layers and
+V = {vocabulary:,} has the lowest U-PPL: `{name}` has this size. It takes {seconds:.1f} seconds for
+the same pair, on {machine}.
 """
 SEEN = """\
-A part of SNLI's training split is among the text of `{name}`, and `--data snli` is drawn from that
-split by the published protocol: it is no unseen text. Judge `{name}` on `--data snli-dev`.
+`{name}` was trained on a part of SNLI's training split, and by the published protocol `--data snli`
+is drawn from that split, so it is not unseen text. Evaluate `{name}` on `--data snli-dev`.
 """
 
 
 def page(_: str) -> str:
-    """The page, whatever it was before."""
-    cards = [read_card(path.parent) for path in sorted(models.SHIPPED.glob(f"*/{CARD}"))]
+    """The whole page."""
+    cards = [read_card(path.parent) for path in sorted(files.MODELS.glob(f"*/{CARD}"))]
     shipped = [card for card in cards if not SNAPSHOT.fullmatch(card["name"])]
     snapshots = [card for card in cards if SNAPSHOT.fullmatch(card["name"])]
-    made = [read_card(path.parent) for path in sorted(trained_folder().glob(f"*/{CARD}"))]
-    lines = [*header("models"), INTRO, *map(_trained, made)]
+    unshipped = [read_card(path.parent) for path in sorted(trained_folder().glob(f"*/{CARD}"))]
+    lines = [*header("models"), INTRO, *map(_trained, unshipped)]
     headings = ["name", "V", "layers × width", "size", "U-PPL", "source", "licence"]
     rows = [_card_row(card, "ships with mlmjoint") for card in shipped]
-    rows += [_card_row(card, "`mlmjoint train`") for card in made]
+    rows += [_card_row(card, "`mlmjoint train`") for card in unshipped]
     rows += [_wheel_row(checkpoint) for checkpoint in wheels.CHECKPOINTS.values()]
     lines += [*dense(table(headings, rows, align="lrrrrll")), AFTER]
-    for card in [*shipped, *made]:
+    for card in [*shipped, *unshipped]:
         lines += _card_section(card)
         if card not in shipped:
             lines += [*_shorter(card, shipped), *_copied(card)]
@@ -106,19 +102,19 @@ def page(_: str) -> str:
 
 
 def trained_folder():
-    """Where cards lie whose models are too large to ship."""
-    return results.profile_folder(stored.PROFILE) / "models"
+    """The cards of models that are too large to ship."""
+    return plan.profile_folder(stored.PROFILE) / "models"
 
 
 def _trained(card: dict) -> str:
-    """How to make a model that is not shipped, and with what it was made here."""
+    """How to train a model that is not shipped, and how it was trained here."""
     read = (f"{d['sentences']:,} sentences of {d['source']}" for d in card["sources"])
     often = (f" read {d['repeats']} times each" * (d["repeats"] > 1) for d in card["sources"])
     return TRAINED.format(c=card, text=" and ".join(map("".join, zip(read, often, strict=True))))
 
 
 def _shorter(card: dict, others: list[dict]) -> list[str]:
-    """That a model which predicts worse than a smaller one had less training, where that is so."""
+    """Why a model predicts worse than a smaller one, where less training explains it."""
     lines = []
     sizes = costs.measured("sizes")["sizes"]
     for other in others:
@@ -134,20 +130,20 @@ def _shorter(card: dict, others: list[dict]) -> list[str]:
             continue
         mine, theirs = shared[-1], rows[shared[-1]["source"]]
         if mine["uppl"] > theirs["uppl"]:
-            told = {"a": card, "b": other, "mine": mine, "theirs": theirs}
-            lines.append(SHORTER.format(**told, deep=deep, flat=flat))
+            parts = {"a": card, "b": other, "mine": mine, "theirs": theirs}
+            lines.append(SHORTER.format(**parts, deep=deep, flat=flat))
     return lines
 
 
 def _copied(card: dict) -> list[str]:
-    """What file a model's studies read, where it is a plain copy of a corpus."""
-    told = set()
-    for held in map(stored.manifest, stored.cells()):
-        words = shlex.split(held["command"])
+    """The file a model's studies read, where it is a plain copy of a corpus."""
+    texts = set()
+    for manifest in map(stored.manifest, stored.cells()):
+        words = shlex.split(manifest["command"])
         spec = words[words.index("--data") + 1]
-        if held["model"]["name"] == card["name"] and spec.startswith("text:"):
-            told.add(COPIED.format(spec=spec, source=held["data"]["source"]))
-    return sorted(told)
+        if manifest["model"]["name"] == card["name"] and spec.startswith("text:"):
+            texts.add(COPIED.format(spec=spec, source=manifest["data"]["source"]))
+    return sorted(texts)
 
 
 def _card_row(card: dict, source: str) -> list[str]:
@@ -190,9 +186,9 @@ def _card_section(card: dict) -> list[str]:
 
 
 def _sizes(card: dict) -> list[str]:
-    """What other sizes of the model would have given, where that was measured."""
-    held = costs.measured("sizes")
-    if held["model"] != card["name"]:
+    """How other sizes of the model compare, where that was measured."""
+    trials = costs.measured("sizes")
+    if trials["model"] != card["name"]:
         return []
     rows = [
         [
@@ -204,14 +200,15 @@ def _sizes(card: dict) -> list[str]:
             f"{one['training_seconds'] / 60:.1f}",
             f"{one['seconds_a_pair']:.1f}",
         ]
-        for one in held["sizes"]
+        for one in trials["sizes"]
     ]
     best = min(
-        (one for one in held["sizes"] if one["bytes"] <= SHIP_MB * 1e6), key=lambda one: one["uppl"]
+        (one for one in trials["sizes"] if one["bytes"] <= SHIP_MB * 1e6),
+        key=lambda one: one["uppl"],
     )
     headings = ["layers", "V", "size", "U-PPL", "tokens", "minutes of training", "seconds a pair"]
     return [
-        *SIZES.format(source=held["source"], steps=held["sizes"][0]["steps"]).splitlines(),
+        *SIZES.format(source=trials["source"], steps=trials["sizes"][0]["steps"]).splitlines(),
         "",
         *table(headings, rows, align="r" * len(headings)),
         "",
@@ -220,8 +217,8 @@ def _sizes(card: dict) -> list[str]:
             layers=best["layers"],
             vocabulary=best["V"],
             name=card["name"],
-            seconds=held["seconds_a_pair"],
-            machine=held["machine"],
+            seconds=trials["seconds_a_pair"],
+            machine=trials["machine"],
         ).splitlines(),
         "",
         *SEEN.format(name=card["name"]).splitlines(),
@@ -240,20 +237,12 @@ def _snapshots(card: dict, snapshots: list[dict]) -> list[str]:
         for c in [*snapshots, card]
     ]
     return [
-        "### On the way",
+        "### Snapshots",
         "",
-        f"Snapshots of `{card['name']}` while it learned, each shipped and loaded by its name.",
-        *_late(card),
+        f"Snapshots of `{card['name']}` during training, each shipped and loaded by its name.",
         "",
         *table(["name", "step", "U-PPL", "KL(truth ‖ MLM), nats"], rows),
     ]
-
-
-def _late(card: dict) -> list[str]:
-    spent = card["training"]["seconds"] / 60, card["training"]["cpu_seconds"] / 60
-    if card["recipe"] != "toy" or min(spent) <= TOY_MINUTES:
-        return []
-    return [LATE.format(aim=TOY_MINUTES, clock=spent[0], cpu=spent[1])]
 
 
 def _wheel_section(c: Checkpoint) -> list[str]:
@@ -263,9 +252,9 @@ def _wheel_section(c: Checkpoint) -> list[str]:
         "",
         f"A model of {c.data}, trained by the authors of [{_repository(c.source)}]({c.source}): "
         f"{c.architecture}, {c.layers} layers of width {c.hidden_size}, a vocabulary of "
-        f"{c.vocab_size:,} tokens, {c.size / 1e6:.1f} MB on disk. It travels in the PyPI wheel "
-        f"{c.requirement} (sha256 `{c.sha256[:16]}…`; licence {c.licence}). The package itself is "
-        "not installed: only its weights and vocabulary are read.",
+        f"{c.vocab_size:,} tokens, {c.size / 1e6:.1f} MB on disk. It is contained in the PyPI "
+        f"wheel {c.requirement} (sha256 `{c.sha256[:16]}…`; licence {c.licence}). The package "
+        "itself is not installed: only its weights and vocabulary are read.",
         "",
     ]
     measured = _measured(c.name)

@@ -1,20 +1,19 @@
-"""book/results.md: every table and figure of results/full in one place, laid out from storage."""
+"""book/results.md: every table and figure of results/full in one place."""
 
 from __future__ import annotations
 
 import os
 import textwrap
 
+from mlmjoint import files
 from mlmjoint.analysis.summary import FAITHFUL, JSD, PAIRED, VARIANTS, short_name
 from mlmjoint.analysis.table import Entry
-from mlmjoint.studies import plan as results
+from mlmjoint.studies import plan
 
-from . import notebooks as chapters
-from . import stored
+from . import notebooks, stored
 from .markdown import dense, dropdown, header, join, link, table
-from .pages import BOOK
 
-# What a reader calls each group of studies, in the order of the page.
+# The title of each group of studies, in the order of the page.
 GROUPS = {
     "english": "English",
     "toy": "The toy world",
@@ -23,15 +22,15 @@ GROUPS = {
     "antibodies": "Antibodies",
 }
 OTHERS = "Other studies"
-# Many studies that say something only together, in a chapter's figure.
+# Groups of many studies that only matter together, in a chapter's figure.
 FOLDED = (GROUPS["training"],)
-SHOWN = ("mlm", "mrf", "hcb", "ag")  # the paper's, side by side at a glance
+SHOWN = ("mlm", "mrf", "hcb", "ag")  # the paper's constructions in the first table
 
 INTRO = """\
 # Results
 
-Every table and every figure of `results/full`, in one place, laid out by code from what is stored
-there. The chapters say what they mean, and the [notation](notation.md) defines each measure.
+Every table and every figure of `results/full` in one place, generated from the stored records.
+The chapters explain what they mean, and the [notation page](notation.md) defines each measure.
 Numbers in brackets are 95 % bootstrap intervals over examples (BCa). Perplexities are per token,
 divergences in nats.
 """
@@ -39,9 +38,9 @@ GLANCE = """\
 (results-at-a-glance)=
 ## At a glance
 
-P-PPL of four constructions and the lowest of all ten, then two numbers that need no gold tokens:
-how far the nearest joint is from the model (A-KL of AG), and how incompatible the model's
-conditionals are. Whether a difference is more than chance is tested in each study's section.
+P-PPL of four constructions and the lowest of all ten, then two numbers that do not depend on the
+gold tokens: how far the nearest joint is from the model (A-KL of AG), and how incompatible the
+model's conditionals are. Each study's section tests whether differences exceed chance.
 """
 FIGURES = """\
 (results-figures)=
@@ -53,26 +52,26 @@ As the chapters show them, with their captions. Each is stored as svg and pdf in
 
 
 def page(_: str) -> str:
-    """The page, whatever it was before."""
+    """The whole page."""
     groups = grouped()
-    held = {cell: stored.read(cell) for cells in groups.values() for cell in cells}
-    lines = [*header("results"), INTRO, *_contents(groups), GLANCE, *_glance(held)]
+    tables = {cell: stored.read(cell) for cells in groups.values() for cell in cells}
+    lines = [*header("results"), INTRO, *_contents(groups), GLANCE, *_glance(tables)]
     for title, cells in groups.items():
         lines += [f"({_anchor(title)})=", f"## {title}", ""]
         for cell in cells:
-            lines += _study(cell, held[cell], folded=title in FOLDED)
+            lines += _study(cell, tables[cell], folded=title in FOLDED)
     lines.append(FIGURES)
-    for chapter in chapters.with_figures():
+    for chapter in notebooks.with_figures():
         lines += _figures(chapter)
     return join(lines)
 
 
 def grouped() -> dict[str, list[str]]:
-    """The stored studies under the titles of their groups, as far as there are any."""
+    """The stored studies under the titles of their groups, without empty groups."""
     home = {
         cell.name: GROUPS.get(name, OTHERS)
-        for name in results.GROUPS[stored.PROFILE]
-        for cell in results.cells_of(stored.PROFILE, name)
+        for name in plan.GROUPS[stored.PROFILE]
+        for cell in plan.cells_of(stored.PROFILE, name)
     }
     groups: dict[str, list[str]] = {title: [] for title in (*GROUPS.values(), OTHERS)}
     for cell in stored.cells():
@@ -89,14 +88,14 @@ def _contents(groups: dict[str, list[str]]) -> list[str]:
     for title, cells in groups.items():
         links = ", ".join(link(cell, f"study-{cell}") for cell in cells)
         lines.append(f"- {link(title, _anchor(title))}: {links}")
-    drawn = chapters.with_figures()
+    drawn = notebooks.with_figures()
     links = ", ".join(link(chapter.title, f"figures-{chapter.number}") for chapter in drawn)
     return [*lines, f"- {link('Figures', 'results-figures')}: {links}", ""]
 
 
-def _glance(held: dict) -> list[str]:
+def _glance(studies: dict) -> list[str]:
     rows = []
-    for cell, tables in held.items():
+    for cell, tables in studies.items():
         joint = {name: row["P-PPL"] for name, row in tables["Perplexity"].items() if "P-PPL" in row}
         best = min(joint, key=lambda name: joint[name].value)
         ag = tables[FAITHFUL].get(short_name("ag"), {}).get("A-KL")
@@ -152,7 +151,7 @@ def _wide(*tables: dict) -> list[str]:
 
 
 def _against_ag(tests: dict) -> list[str]:
-    """The comparisons with AG, all read as other − AG: above zero AG is better."""
+    """The comparisons with AG, all as other − AG: AG is better where they are positive."""
     ag, rows, columns = short_name("ag"), [], []
     for name, row in tests.items():
         first, second = name.split(" − ")
@@ -160,20 +159,20 @@ def _against_ag(tests: dict) -> list[str]:
             continue
         columns = list(row)
         other, sign = (second, -1) if first == ag else (first, 1)
-        rows.append([f"{other} − {ag}", *(_turned(entry, sign) for entry in row.values())])
-    said = "Mean difference per example, above zero where AG is better; p from sign flips, "
-    said += "corrected by Holm over all pairs of constructions."
-    return [said, "", *table(["", *columns], [[_stacked(cell) for cell in row] for row in rows])]
+        rows.append([f"{other} − {ag}", *(_signed(entry, sign) for entry in row.values())])
+    note = "Mean difference per example, positive where AG is better; p from sign flips, "
+    note += "with Holm's correction over all pairs of constructions."
+    return [note, "", *table(["", *columns], [[_stacked(cell) for cell in row] for row in rows])]
 
 
-def _turned(entry: Entry, sign: int) -> Entry:
+def _signed(entry: Entry, sign: int) -> Entry:
     if entry.kind == "p" or sign > 0:
         return entry
     return Entry(-entry.value, -entry.high, -entry.low)
 
 
 def _divergences(tables: dict) -> list[str]:
-    """Means alone, one decimal fewer columns apart than with their intervals."""
+    """Means without intervals, so that ten columns fit."""
     columns = list(dict.fromkeys(column for row in tables.values() for column in row))
     rows = [
         [name, *(_value(row[column]) if column in row else None for column in columns)]
@@ -184,7 +183,7 @@ def _divergences(tables: dict) -> list[str]:
 
 def _figures(chapter) -> list[str]:
     lines = [f"(figures-{chapter.number})=", f"### {chapter.title}", ""]
-    lines += [f"From {chapters.link(chapter)}.", ""]
+    lines += [f"From {notebooks.link(chapter)}.", ""]
     for figure in chapter.figures:
         if not figure.path.is_file():
             continue
@@ -201,7 +200,7 @@ def _figures(chapter) -> list[str]:
 
 
 def _stacked(cell):
-    """A mean above its interval: side by side a table of four measures would not fit a page."""
+    """A mean above its interval, so that four measures fit side by side."""
     if not isinstance(cell, Entry):
         return cell
     value, *interval = cell.parts()
@@ -213,4 +212,4 @@ def _value(entry: Entry | None) -> str | None:
 
 
 def _relative(path) -> str:
-    return os.path.relpath(path, BOOK).replace(os.sep, "/")
+    return os.path.relpath(path, files.REPOSITORY / "book").replace(os.sep, "/")

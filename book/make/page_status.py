@@ -1,11 +1,11 @@
-"""book/status.md: what this copy of the book was made with; nothing that a second run changes."""
+"""book/status.md: the versions and data of this copy of the book; a second run changes nothing."""
 
 from __future__ import annotations
 
-from . import notebooks as chapters
-from . import stored
+from mlmjoint import files
+
+from . import notebooks, stored
 from .markdown import dense, header, join, link, table
-from .pages import ROOT
 
 # What the numbers and the pages depend on, by the names of the lock file.
 LIBRARIES = {
@@ -25,31 +25,31 @@ LIBRARIES = {
 INTRO = """\
 # Status
 
-What this copy of the book was made with. The page is written by code from the lock file, the
-committed notebooks and the stored studies, and a test fails when it no longer agrees with them.
+The versions and data this copy of the book was made with. The page is generated from the lock file,
+the committed notebooks and the stored studies, and a test fails when it no longer agrees with them.
 
 ## Versions
 
-The exact versions of `requirements.lock`, under Python 3.11; the lock names everything else that
-is installed.
+The exact versions of `requirements.lock`, under Python 3.11; the lock file lists every other
+installed package too.
 """
 CHAPTERS = """\
 ## Chapters
 
-Each notebook as it was last run under the profile `full`. *Numbers* are those that `mlmjoint
-check` compares after every run, each with its tolerance.
+Each notebook as it was last run under the profile `full`. *Numbers* counts those that `mlmjoint
+check` compares after every run, each with its own tolerance.
 """
 STUDIES = """\
 ## Studies
 
-What lies in `results/full`: the records that the chapters, the tables and the figures are made
-from. The revision pins the weights; the time is the median over pairs, all constructions and
+The contents of `results/full`: the records from which the chapters, the tables and the figures are
+made. The revision pins the weights; the time is the median over pairs, for all constructions and
 measures together.
 """
 
 
 def page(_: str) -> str:
-    """The page, whatever it was before."""
+    """The whole page."""
     return join(
         [*header("status"), INTRO, *_versions(), CHAPTERS, *_chapters(), STUDIES, *_studies()]
     )
@@ -57,7 +57,7 @@ def page(_: str) -> str:
 
 def pins() -> dict[str, str]:
     """Package → version of requirements.lock, by lower-case name."""
-    lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    lines = (files.REPOSITORY / "requirements.lock").read_text(encoding="utf-8").splitlines()
     pinned = (line.split("==") for line in lines if "==" in line and not line.startswith("#"))
     return {name.lower(): version for name, version in pinned}
 
@@ -74,13 +74,13 @@ def _versions() -> list[str]:
 def _chapters() -> list[str]:
     rows = [
         [
-            chapters.link(chapter),
+            notebooks.link(chapter),
             len(chapter.cells),
             f"{chapter.executed} of {len(chapter.code)}",
             chapter.numbers,
             len(chapter.figures),
         ]
-        for chapter in chapters.all_chapters()
+        for chapter in notebooks.all_chapters()
     ]
     return table(["chapter", "cells", "code cells run", "numbers", "figures"], rows)
 
@@ -105,7 +105,7 @@ def _studies() -> list[str]:
 
 
 def _revision(model: dict) -> str:
-    """What pins a model, short enough for a table: the first digits of its hash."""
+    """The revision of a model, shortened for a table to the first digits of its hash."""
     if not model["revision"]:
         return f"`sha256:{model['fingerprint'][:12]}`"
     *release, digest = model["revision"].split()

@@ -1,9 +1,9 @@
-"""The book's pages that are made by code: written from cards, manifests, records and notebooks.
+"""Write the generated pages of the book from cards, manifests, records and notebooks.
 
-`python -m book.make` (or `make pages`) writes them all, ``--check`` names those that are
-stale. Whole pages are models, results, status and commands; in index, reproducing and the README
-only what stands between two comments is replaced. Nothing here computes a result: it lays out
-stored ones.
+`python -m book.make` (or `make pages`) writes them all, ``--check`` names those that are stale.
+The pages on models, results, status and commands are generated as a whole; in index.md,
+reproducing.md and the README only the text between two comments is replaced, and wherever the
+repository's address appears, only the address. Nothing here computes a result.
 """
 
 from __future__ import annotations
@@ -13,75 +13,50 @@ from collections.abc import Callable
 
 from mlmjoint import files
 
+from . import address, page_commands, page_models, page_parts, page_results, page_status, stored
+
 ROOT = files.REPOSITORY
-BOOK = ROOT / "book"
 
 
 def makers() -> dict[str, Callable[[str], str]]:
-    """For each file the function that makes its text from the text it has now."""
-    from . import (
-        page_commands as commands,
-    )
-    from . import (
-        page_contents as contents,
-    )
-    from . import (
-        page_models as models,
-    )
-    from . import (
-        page_overview as overview,
-    )
-    from . import (
-        page_readme as readme,
-    )
-    from . import (
-        page_reproducing as reproducing,
-    )
-    from . import (
-        page_results as results,
-    )
-    from . import (
-        page_status as status,
-    )
-
+    """For each file, the function that computes its text from its current text."""
     return {
-        "book/models.md": models.page,
-        "book/results.md": results.page,
-        "book/status.md": status.page,
-        "book/commands.md": commands.page,
-        "book/index.md": contents.page,
-        "book/_static/overview.svg": overview.picture,
-        "book/reproducing.md": reproducing.page,
-        "README.md": readme.page,
+        "book/models.md": page_models.page,
+        "book/results.md": page_results.page,
+        "book/status.md": page_status.page,
+        "book/commands.md": page_commands.page,
+        "book/index.md": page_parts.index,
+        "book/_static/overview.svg": page_parts.picture,
+        "book/reproducing.md": page_parts.reproducing,
+        "README.md": page_parts.readme,
+        **address.makers(),
     }
 
 
 def stale() -> dict[str, str]:
     """The fresh text of every page that differs from it."""
-    found = {}
+    fresh = {}
     for name, make in makers().items():
         path = ROOT / name
         before = path.read_text(encoding="utf-8") if path.is_file() else ""
         after = make(before)
         if after != before:
-            found[name] = after
-    return found
+            fresh[name] = after
+    return fresh
 
 
 def main(argv: list[str] | None = None) -> int:
     """Write the stale pages, or with --check only name them and fail."""
     parser = argparse.ArgumentParser(
-        prog="python -m book.make", description="Write the book's pages that are made by code."
+        prog="python -m book.make", description="Write the generated pages of the book."
     )
     parser.add_argument("--check", action="store_true", help="change nothing, fail if one is stale")
     check = parser.parse_args(argv).check
-    from . import stored
-
     outdated = stored.outdated() if check else stored.renew()
     names = [f"results/{stored.PROFILE}/tables/{cell}.csv" for cell in outdated]
     # A page cannot be laid out from tables that are not there.
-    found = {} if check and outdated else stale()
-    for name, text in found.items():
+    fresh = {} if check and outdated else stale()
+    for name, text in fresh.items():
         names.append(name)
         if not check:
             (ROOT / name).write_text(text, encoding="utf-8")

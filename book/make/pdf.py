@@ -1,7 +1,7 @@
 """`make pdf`: the book on paper, printed by Chromium from the one-page build.
 
-The browser route shows what the pages show: the same equations, tables and figures. How they are
-laid out on paper is said in book/_static/print.css.
+Printing from a browser keeps the equations, tables and figures of the pages.
+book/_static/print.css defines the layout on paper.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-# Milliseconds of the page's own time: enough for MathJax, and no longer on a slow machine.
+# Milliseconds of the page's virtual time: enough for MathJax, however slow the machine.
 PATIENCE = 120_000
 
 
@@ -24,14 +24,14 @@ def find_browser() -> str | None:
 
 
 def prepare(folder: Path) -> Path:
-    """The one page, moved to where its links to pictures and styles lead, and made ready to print.
+    """Copy the page to the top folder, where its relative links resolve, and prepare it for print.
 
-    Sphinx writes it beside the sources of the first page and links as if it lay at the top.
+    Sphinx writes it into the folder of the first page, with links relative to the top folder.
     """
     text = (folder / "book" / "index.html").read_text(encoding="utf-8")
     style = '<link rel="stylesheet" href="_static/print.css">'
     text = text.replace("</head>", f"{style}</head>", 1)
-    # What a click would open on a screen is open on paper.
+    # Dropdowns are open on paper.
     text = re.sub(r'<details class="sd-', '<details open class="sd-', text)
     text = text.replace('loading="lazy"', "")
     path = folder / "print.html"
@@ -40,7 +40,7 @@ def prepare(folder: Path) -> Path:
 
 
 def print_page(browser: str, page: Path, out: Path) -> None:
-    """Print a page to a PDF; RuntimeError with the browser's last words if none comes out."""
+    """Print a page to a PDF; RuntimeError with the browser's last messages on failure."""
     with tempfile.TemporaryDirectory() as profile:
         command = [browser, "--headless", "--no-sandbox", "--disable-gpu"]
         command += [f"--user-data-dir={profile}", "--no-pdf-header-footer"]
@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
     browser = find_browser()
     if browser is None:
         print(
-            "mlmjoint: the PDF is printed by Chromium, which is not here; install it "
+            "mlmjoint: printing the PDF needs Chromium, which is not installed "
             "(Debian: apt-get install chromium)",
             file=sys.stderr,
         )

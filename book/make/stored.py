@@ -1,9 +1,9 @@
-"""The tables of the stored studies, at full precision, made again only when a study has changed.
+"""The tables of the stored studies, at full precision, renewed only when a study has changed.
 
     results/full/tables/CELL.csv       every table of one study: table, row, column, value, interval
     results/full/tables/sources.json   for each the hash of what it was made from
 
-Intervals and tests take seconds per study, so pages read them from here.
+Intervals and tests take seconds per study, so the pages read these files.
 """
 
 from __future__ import annotations
@@ -18,50 +18,46 @@ from decimal import Decimal
 from pathlib import Path
 
 from mlmjoint import names
-from mlmjoint.analysis import stats
-from mlmjoint.analysis import summary as report
-from mlmjoint.analysis import table as tabulate
+from mlmjoint.analysis import stats, summary, table
 from mlmjoint.analysis.table import Entry, Table, to_csv
-from mlmjoint.studies import plan as results
-from mlmjoint.studies import records
+from mlmjoint.studies import plan, records
 from mlmjoint.studies.records import RECORDS, Study, read_manifest
 
 PROFILE = "full"
 SOURCES = "sources.json"
-DIGITS = 7  # records hold no more
-# Renewed when what reads the records, computes a table or writes it changes, too.
-CODE = tuple(Path(module.__file__) for module in (names, records, report, stats, tabulate))
+DIGITS = 7  # the precision of records
+# The tables are also renewed when code that reads records or makes tables changes.
+CODE = tuple(Path(module.__file__) for module in (names, records, summary, stats, table))
 
 
 def cells() -> list[str]:
-    """Names of the stored studies that hold records, in the order of the profile's plan."""
-    planned = [cell.name for cell in results.cells_of(PROFILE)]
-    held = [name for name in results.stored(PROFILE) if count(name)]
-    last = len(planned)
-    return sorted(held, key=lambda name: (planned.index(name) if name in planned else last, name))
+    """Names of the stored studies that have records, in the order of the profile's plan."""
+    order = {cell.name: k for k, cell in enumerate(plan.cells_of(PROFILE))}
+    names = [name for name in plan.stored(PROFILE) if count(name)]
+    return sorted(names, key=lambda name: (order.get(name, len(order)), name))
 
 
 def count(cell: str) -> int:
-    """How many pairs are stored: whole lines, without the seconds it takes to read them."""
-    path = results.cell_folder(PROFILE, cell) / RECORDS
+    """How many pairs are stored, counted by lines: parsing them would take seconds."""
+    path = plan.cell_folder(PROFILE, cell) / RECORDS
     return path.read_bytes().count(b"\n") if path.is_file() else 0
 
 
 def planned(cell: str) -> int:
     """How many pairs the profile asks for; a study outside it sets its own number."""
-    wanted = {c.name: c.n for c in results.cells_of(PROFILE)}
+    wanted = {c.name: c.n for c in plan.cells_of(PROFILE)}
     return max(manifest(cell)["n"], wanted.get(cell, 0))
 
 
 def progress(cell: str) -> str:
-    """How many pairs there are, and how many there will be where a study is still going on."""
+    """How many pairs a study has, and how many are planned if it is not finished."""
     done, wanted = count(cell), planned(cell)
     return f"{done:,}" if done >= wanted else f"{done:,} of {wanted:,}"
 
 
 def seconds(cell: str) -> float:
-    """The median time of a pair, all constructions and measures together."""
-    study = results.read(PROFILE, cell)
+    """The median time of a pair, for all constructions and measures together."""
+    study = plan.read(PROFILE, cell)
     return statistics.median(record["seconds"] for record in study.records)
 
 
@@ -71,30 +67,30 @@ def brief(value: float) -> str:
 
 
 def shortfall(cell: str) -> str:
-    """Why a study holds fewer pairs than planned: what they take, and what the rest would."""
+    """Why a study has fewer pairs than planned, and how long the rest would take."""
     missing = planned(cell) - count(cell)
     if missing <= 0:
         return ""
     each = seconds(cell)
     return (
-        f"{missing:,} of the {planned(cell):,} pairs planned are missing for want of time: "
-        f"a pair takes {brief(each)} s, those missing {brief(missing * each / 3600)} hours; "
-        f"the command below, with `--n {planned(cell)}`, goes on where it stopped."
+        f"{missing:,} of the {planned(cell):,} planned pairs are missing because of the time they "
+        f"take: a pair takes {brief(each)} s, the rest {brief(missing * each / 3600)} hours. The "
+        f"command below, with `--n {planned(cell)}`, continues the study."
     )
 
 
 def manifest(cell: str) -> dict:
-    return read_manifest(results.cell_folder(PROFILE, cell))
+    return read_manifest(plan.cell_folder(PROFILE, cell))
 
 
 def folder() -> Path:
-    return results.profile_folder(PROFILE) / "tables"
+    return plan.profile_folder(PROFILE) / "tables"
 
 
 def fingerprint(cell: str) -> str:
-    """Of a study's records and of the code that sums them up."""
+    """Hash of a study's records and of the code that summarises them."""
     digest = hashlib.sha256()
-    measured = results.cell_folder(PROFILE, cell) / RECORDS
+    measured = plan.cell_folder(PROFILE, cell) / RECORDS
     for path in (measured, *CODE):
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
@@ -106,7 +102,7 @@ def sources() -> dict[str, str]:
 
 
 def outdated() -> list[str]:
-    """Studies whose tables are not what their records and the code would give, or are not there."""
+    """Studies whose tables are missing, or older than their records or the code."""
     before = sources()
     return [
         cell
@@ -116,27 +112,27 @@ def outdated() -> list[str]:
 
 
 def renew() -> list[str]:
-    """Write the tables whose study has changed and drop those without one; the names written."""
+    """Write the tables that are outdated and delete those without a study; the names written."""
     folder().mkdir(parents=True, exist_ok=True)
-    changed, held = outdated(), cells()
+    changed, current = outdated(), cells()
     for cell in changed:
-        text = to_csv(made(results.read(PROFILE, cell)))
+        text = to_csv(rounded_tables(plan.read(PROFILE, cell)))
         (folder() / f"{cell}.csv").write_text(text, encoding="utf-8")
     for path in folder().glob("*.csv"):
-        if path.stem not in held:
+        if path.stem not in current:
             path.unlink()
-    text = json.dumps({cell: fingerprint(cell) for cell in sorted(held)}, indent=1) + "\n"
+    text = json.dumps({cell: fingerprint(cell) for cell in sorted(current)}, indent=1) + "\n"
     (folder() / SOURCES).write_text(text, encoding="utf-8")
     return changed
 
 
-def made(study: Study) -> list[Table]:
-    """Every table of a study, its numbers rounded to what the records hold."""
-    tables = report.tables([study])
-    for table in tables:
-        # The same for every study: a reader of the file looks a table up by its title.
-        table.title = table.title.partition(": ")[0]
-        table.rows = [[name, *map(_rounded, row)] for name, *row in table.rows]
+def rounded_tables(study: Study) -> list[Table]:
+    """Every table of a study, its numbers rounded to the precision of the records."""
+    tables = summary.tables([study])
+    for one in tables:
+        # The same title for every study, so that a table can be looked up in the file.
+        one.title = one.title.partition(": ")[0]
+        one.rows = [[name, *map(_rounded, row)] for name, *row in one.rows]
     return tables
 
 
@@ -148,7 +144,7 @@ def _rounded(entry: Entry | None) -> Entry | None:
 
 
 def read(cell: str) -> dict[str, dict[str, dict[str, Entry]]]:
-    """{table: {row: {column: entry}}} of one study, as it was stored."""
+    """{table: {row: {column: entry}}} of one study."""
     out: dict = {}
     with open(folder() / f"{cell}.csv", encoding="utf-8", newline="") as file:
         for line in csv.DictReader(file):

@@ -1,0 +1,192 @@
+"""The generated parts of hand-written pages: the first page, reproducing.md, the README."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tempfile
+from pathlib import Path
+
+from mlmjoint.analysis.stats import Interval
+from mlmjoint.analysis.summary import PAIRED, short_name
+from mlmjoint.analysis.table import number
+
+from . import address, effort, notebooks, stored
+from .markdown import replace_between, table
+from .page_results import FOLDED, grouped
+
+# book/index.md: the chapters by their questions, and three ways through them. Each way has a
+# title, a text and its stops: a chapter by its number, a page by its name and title.
+
+PATHS = (
+    (
+        "To learn it",
+        "For a student who knows what a neural network is. Front to back: what a masked language "
+        "model predicts, why that is not yet a joint, how joints are constructed, and how good "
+        "they are.",
+        (("notation", "Notation"), *(f"{number:02d}" for number in range(1, 12))),
+    ),
+    (
+        "To weigh the evidence",
+        "For a researcher who knows the paper. What the published code does differently, each "
+        "claim with intervals and tests, a world whose truth is known, and every table.",
+        (("errata", "Errata"), "05", "06", "07", "08", "09", "10", ("results", "Results")),
+    ),
+    (
+        "To use it",
+        "For a practitioner with their own masked language model, in any language. Query it, "
+        "measure it on your own text, choose a construction, and see what it costs.",
+        (
+            ("explore", "Explore"),
+            ("reproducing", "Reproducing"),
+            *("01", "05", "10", "11"),
+            ("api", "API"),
+            ("models", "Models"),
+        ),
+    ),
+)
+
+
+def index(before: str) -> str:
+    """The first page with its paths and its list of chapters renewed."""
+    chapters = {chapter.number: chapter for chapter in notebooks.all_chapters()}
+    lines = [
+        f"{int(number)}. **{notebooks.link(chapter)}.** {chapter.question}"
+        for number, chapter in chapters.items()
+    ]
+    page = replace_between(before, "chapters", [*lines, ""])
+    lines = ["::::{grid} 1 1 3 3", ":gutter: 3", ""]
+    for title, text, stops in PATHS:
+        links = filter(None, (_stop(stop, chapters) for stop in stops))
+        lines += [f":::{{grid-item-card}} {title}", text, "", "```{card-footer}"]
+        lines += [" → ".join(links), "```", ":::", ""]
+    return replace_between(page, "paths", [*lines, "::::", ""])
+
+
+def _stop(stop, chapters: dict[str, notebooks.Chapter]) -> str | None:
+    """A link to a stop, or None if the book has no such chapter or page."""
+    if isinstance(stop, str):
+        chapter = chapters.get(stop)
+        return chapter and f"[{int(stop)}](../notebooks/{chapter.path.name} '{chapter.title}')"
+    name, title = stop
+    return f"[{title}]({name}.md)" if f"book/{name}" in notebooks.listed() else None
+
+
+# The figure on the first page: one study of each kind, by the model and data in its name.
+
+PANELS = {
+    "toy world": "toy-toy",
+    "English (SNLI)": "en-small-snli-dev",
+    "English (XSUM)": "en-small-xsum",
+    "reactions": "rxnmapper-reactions",
+    "antibodies": "sapiens-vh-antibodies",
+}
+# The paper's four, then the cheap constructions it left out.
+DRAWN = ("mrf-l", "mrf", "hcb", "ag", "chain-ab", "chain-geo")
+FEWEST = 20  # pairs; with fewer, an interval is not reliable
+LABEL = "P-PPL ÷ that of the MLM"
+CUT = 3  # a ratio beyond it is drawn as an arrow, so that the others stay distinguishable
+
+
+def panels() -> dict[str, dict[str, dict[str, Interval]]]:
+    """{panel: {kind of pairs: {method: P-PPL over the MLM's, with its interval}}}."""
+    available, out = stored.cells(), {}
+    for title, name in PANELS.items():
+        series = {}
+        for pairs in ("random", "contiguous"):
+            cell = f"{name}-{pairs}"
+            if cell in available and stored.count(cell) >= FEWEST:
+                tests = stored.read(cell)[PAIRED]
+                gains = {m: tests[f"MLM − {short_name(m)}"]["P-NLL"] for m in DRAWN}
+                # A gain of g nats divides the perplexity by e^g.
+                series[pairs] = {
+                    m: Interval(*(math.exp(-x) for x in (gain.value, gain.high, gain.low)))
+                    for m, gain in gains.items()
+                }
+        if series:
+            out[title] = series
+    return out
+
+
+def picture(before: str) -> str:
+    """The figure as SVG; unchanged if it already shows the same numbers."""
+    numbers = panels()
+    mark = hashlib.sha256(json.dumps([numbers, CUT]).encode()).hexdigest()
+    return before if mark in before else _draw(numbers, mark)
+
+
+def _draw(numbers, mark: str) -> str:
+    from mlmjoint.figures.lines import draw_intervals
+    from mlmjoint.figures.style import save
+
+    figure = draw_intervals(numbers, LABEL, reference=1, log_x=True, across=3, cut=CUT)
+    with tempfile.TemporaryDirectory() as folder:
+        svg = save(figure, Path(folder) / "overview.svg").read_text(encoding="utf-8")
+    head, tag, rest = svg.partition("<svg ")
+    return f"{head}<!-- numbers {mark} -->\n{tag}{rest}"
+
+
+# book/reproducing.md: time and memory per chapter, and a link to the chapter on cost.
+
+COSTS = "11"
+SCALE = (
+    " explains how to run it on Slurm or in a cloud, and what the paper's studies cost: the "
+    "tables alone, with the paper's five constructions, and with the whole record, which is what "
+    "`make paper` measures."
+)
+
+
+def reproducing(before: str) -> str:
+    links = [notebooks.link(c) for c in notebooks.all_chapters() if c.number == COSTS]
+    page = replace_between(before, "effort", effort_lines())
+    return replace_between(page, "scale", [line for link in links for line in (link + SCALE, "")])
+
+
+def effort_lines() -> list[str]:
+    """A row per chapter and two columns per profile measured by `python -m book.make.effort`."""
+    measured = {profile: effort.read(profile) for profile in ("quick", "full")}
+    measured = {profile: result for profile, result in measured.items() if result}
+    if not measured:
+        return []
+    titles = {chapter.number: notebooks.link(chapter) for chapter in notebooks.all_chapters()}
+    titles[effort.STUDIES] = "the quick studies"
+    rows = []
+    for key, title in titles.items():
+        parts = [result["parts"].get(key) for result in measured.values()]
+        if any(parts):
+            pairs = (
+                [_time(p["cpu_seconds"]), _memory(p["bytes"])] if p else [""] * 2 for p in parts
+            )
+            rows.append([title, *(value for pair in pairs for value in pair)])
+    columns = ("processor time", "memory")
+    headings = [f"{profile}: {column}" for profile in measured for column in columns]
+    machines = "; ".join(f"{profile} on {r['machine']}" for profile, r in measured.items())
+    return [*table(["chapter", *headings], rows), f"Measured: {machines}.", ""]
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def _memory(size: int) -> str:
+    return f"{size / 1e9:.1f} GB"
+
+
+# README.md: each stored study with its perplexities and its command, and the badges.
+
+SHOWN = ("mlm", "mrf", "mrf-l", "hcb", "ag", "chain-ab")
+
+
+def readme(before: str) -> str:
+    """The README with its results renewed; studies that only matter together are left out."""
+    cells = [cell for title, cells in grouped().items() if title not in FOLDED for cell in cells]
+    rows, commands = [], []
+    for cell in cells:
+        perplexities = stored.read(cell)["Perplexity"]
+        values = [number(perplexities[short_name(name)]["P-PPL"].value) for name in SHOWN]
+        rows.append([cell, stored.progress(cell), *values])
+        commands.append(stored.manifest(cell)["command"])
+    lines = table(["P-PPL of", "pairs", *map(short_name, SHOWN)], rows)
+    page = replace_between(before, "results", [*lines, "```bash", *commands, "```", ""])
+    return replace_between(page, "badges", address.badges())
