@@ -19,7 +19,6 @@ import torch
 import mlmjoint
 from benchmarks.bench_tables import machine
 from mlmjoint.core.pairs import draw_pair
-from mlmjoint.models.ask import likely_tokens
 from mlmjoint.text.corpora import corpus, encode
 
 RESULTS = Path(__file__).parent / "results" / "candidates.json"
@@ -39,7 +38,7 @@ def measure(mlm, ids: list[int], positions: tuple[int, int]) -> dict:
     p_a, p_b = whole.log_p_a.double().exp(), whole.log_p_b.double().exp()
     found = {}
     for k in SIZES:
-        likely = likely_tokens(mlm, pair, k)
+        likely = mlm.candidates(pair, k)
         inside = [bool((s == g).any()) for s, g in zip(likely, pair.gold, strict=True)]
         ids_a, ids_b = (with_gold(s, g) for s, g in zip(likely, pair.gold, strict=True))
         tables = mlmjoint.conditionals(mlm, pair, tokens=(ids_a, ids_b))

@@ -9,7 +9,7 @@ import importlib
 _HOMES = {
     "InputError": "errors",
     "load": "models.mlm",
-    "available": "models.mlm",
+    "available": "models.known",
     "MLM": "models.mlm",
     "Pair": "core.pairs",
     "Tables": "core.tables",

@@ -1,4 +1,4 @@
-"""What a user gives, read once and for all: paths, folders, whole numbers, broken text."""
+"""Validate user input: paths, output folders, integers, text encoding."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from pathlib import Path
 from .errors import InputError
 
 
-def path(given: str | os.PathLike) -> Path:
-    """A path with its ``~`` written out, as a shell does unless it is quoted. It need not exist,
-    but one that cannot even be asked for, too long or behind a closed door, is refused.
+def path(value: str | os.PathLike) -> Path:
+    """A path with its ``~`` expanded. It need not exist; raises InputError if it cannot be stat'ed
+    (too long, no permission).
     """
     try:
-        found = Path(given).expanduser()
-        found.exists()
-        return found
+        expanded = Path(value).expanduser()
+        expanded.exists()
+        return expanded
     except OSError as error:
         raise InputError(
-            f"{str(given)!r} cannot be looked up ({error.strerror}); give another path"
+            f"cannot look up {str(value)!r} ({error.strerror}); choose a different path"
         ) from None
     except RuntimeError:
-        user = Path(given).parts[0]
+        user = Path(value).parts[0]
         raise InputError(
-            f"{str(given)!r}: no home folder is known for {user}; write the path in full"
+            f"{str(value)!r}: the home folder of {user} is unknown; write the full path"
         ) from None
 
 
-def folder(out: str | os.PathLike) -> Path:
-    """The folder a run writes to, made if it is not there."""
+def output_folder(out: str | os.PathLike) -> Path:
+    """The folder a command writes to; created if it does not exist."""
     if not str(out).strip():
         raise InputError(f"--out {str(out)!r} names no folder; choose one, or . for this one")
-    made = path(out)
+    folder = path(out)
     try:
-        made.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"cannot make the folder '{made}' ({error.strerror}); choose another --out"
+            f"cannot make the folder '{folder}' ({error.strerror}); choose a different --out"
         ) from None
-    if not os.access(made, os.W_OK | os.X_OK):
-        raise InputError(f"cannot write to the folder '{made}'; choose another --out")
-    return made
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"cannot write to the folder '{folder}'; choose a different --out")
+    return folder
 
 
-def whole(value) -> int | None:
-    """A whole number of any library, or None. True is one to Python and a slip to everybody else.
+def whole_number(value) -> int | None:
+    """An integer of any library as an int, else None. A bool is a mistake, not an integer.
 
-    >>> whole(3), whole(3.0), whole("3"), whole(True)
+    >>> whole_number(3), whole_number(3.0), whole_number("3"), whole_number(True)
     (3, None, None, None)
     """
     try:
@@ -56,20 +56,32 @@ def whole(value) -> int | None:
         return None
 
 
+def count(name: str, value, least: int = 1) -> int:
+    """An integer that is at least ``least``; ``name`` is what the error message calls it."""
+    number = whole_number(value)
+    if number is None or number < least:
+        raise InputError(f"{name} is {value!r}; give a whole number, {least} or more")
+    return number
+
+
 def index(name: str, value, size: int) -> int:
-    """A place among ``size``, counted from 0; ``name`` is what a refusal calls it."""
-    found = whole(value)
-    if found is None:
-        raise InputError(f"{name} {value!r} is no whole number; choose from 0..{size - 1}")
-    if not 0 <= found < size:
-        raise InputError(f"{name} {found} lies outside 0..{size - 1}")
-    return found
+    """An integer in 0..size-1; ``name`` is what the error message calls it."""
+    number = whole_number(value)
+    if number is None:
+        raise InputError(f"{name} {value!r} is not a whole number; choose from 0..{size - 1}")
+    if not 0 <= number < size:
+        raise InputError(f"{name} {number} lies outside 0..{size - 1}")
+    return number
 
 
-def half_character(text: str) -> str | None:
-    """The first lone surrogate of a text, which no tokenizer reads and no file holds, or None."""
+def unpaired_surrogate(text: str) -> str | None:
+    """The first unpaired surrogate of a text, which is not valid Unicode, or None."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
         return text[error.start]
     return None
+
+
+# Former names, until their last callers are gone.
+folder, whole, half_character = output_folder, whole_number, unpaired_surrogate

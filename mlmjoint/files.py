@@ -1,7 +1,12 @@
-"""Every folder the package reads or writes, named in one place."""
+"""Every folder the package reads or writes, and the few ways it hashes and replaces files."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
@@ -20,3 +25,49 @@ def is_clone() -> bool:
 def measurement_folders() -> tuple[Path, Path]:
     """Where benchmarks store their measurements: in a clone, and in a wheel."""
     return REPOSITORY / "benchmarks" / "results", DATA / "benchmarks"
+
+
+def cache_folder() -> Path:
+    """Where converted models are kept: $MLMJOINT_CACHE, or mlmjoint in the user's cache folder."""
+    if os.environ.get("MLMJOINT_CACHE"):
+        return Path(os.environ["MLMJOINT_CACHE"]).expanduser()
+    home = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "mlmjoint"
+
+
+def sha256(path: str | os.PathLike) -> str:
+    """SHA-256 of a file, as 64 hexadecimal digits."""
+    digest = hashlib.sha256()  # hashlib.file_digest needs Python 3.11
+    with open(path, "rb") as file:
+        while block := file.read(2**22):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a file in one step: no reader, crash or kill ever sees half of it.
+
+    Raises OSError or UnicodeEncodeError, and leaves what was there, if the text cannot be written.
+    """
+    scratch = path.with_name(f".{path.name}.new")
+    try:
+        with open(scratch, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(scratch, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
+        raise
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """The version of Python and of each package, or "not installed"."""
+    installed = {"python": platform.python_version()}
+    for name in packages:
+        try:
+            installed[name] = version(name)
+        except PackageNotFoundError:
+            installed[name] = "not installed"
+    return installed

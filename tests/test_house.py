@@ -15,7 +15,6 @@ KNOWN = {
     ("engine/passes/balance", "core/tables"),
     ("engine/passes/dispatch", "core/tables"),
     ("engine/passes/gibbs", "core/tables"),
-    ("models/ask", "cli/terminal"),
     ("notebook/check", "cli/terminal"),
 }
 CYCLES = {(("analysis", "summary"), ("analysis", "claims")), (("train", "toy"), ("train", "train"))}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
+import warnings
 from pathlib import Path
 
+from .. import files
 from ..errors import InputError
-from .quiet import quiet
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*bpe.codes")
 # Weights that may lack in a sound checkpoint: no logit depends on them.
@@ -83,67 +85,12 @@ def weight_files(folder: Path, name: str) -> list[Path]:
     raise InputError(f"{folder} has neither model.safetensors nor pytorch_model.bin; save it again")
 
 
-def fingerprint(files: list[Path]) -> str:
+def fingerprint(weights: list[Path]) -> str:
     """SHA-256 of the one weight file, or of the digests of all shards in order."""
-    digests = []
-    for file in files:
-        digest = hashlib.sha256()
-        with open(file, "rb") as stream:
-            while block := stream.read(2**22):
-                digest.update(block)
-        digests.append(digest.hexdigest())
+    digests = [files.sha256(file) for file in weights]
     return (
         digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
     )
-
-
-def hub_folder(name: str, revision: str | None) -> tuple[Path, str]:
-    """Download a hub model, or find it in the hub's cache; its folder and the resolved commit."""
-    from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
-
-    wanted = ["*.json", "*.txt", "*.model", "*bpe.codes"]
-    weights = ["model*.safetensors", "pytorch_model*.bin"]
-    try:
-        info = HfApi().model_info(name, revision=revision, timeout=15)
-    except GatedRepoError:
-        raise InputError(f"{name} is gated; accept its terms on the hub and log in") from None
-    except RepositoryNotFoundError:
-        raise InputError(f"the hub has no model {name!r}; check the spelling") from None
-    except RevisionNotFoundError:
-        raise InputError(f"{name} has no revision {revision!r} on the hub") from None
-    except Exception:
-        return _cached(name, revision)
-    held = {file.rfilename for file in info.siblings or ()}
-    safe = any(re.fullmatch(r"model.*\.safetensors", file) for file in held)
-    wanted.append(weights[0] if safe else weights[1])
-    try:
-        # Subfolders hold exports to other runtimes.
-        folder = snapshot_download(
-            name, revision=info.sha, allow_patterns=wanted, ignore_patterns=["*/*"]
-        )
-    except Exception as error:
-        raise InputError(
-            f"{name} could not be downloaded ({first_line(error)}); try again, or give a folder"
-        ) from None
-    return Path(folder), info.sha
-
-
-def _cached(name: str, revision: str | None) -> tuple[Path, str]:
-    from huggingface_hub import snapshot_download
-
-    try:
-        folder = Path(snapshot_download(name, revision=revision, local_files_only=True))
-    except Exception:
-        raise InputError(
-            f"the hub is out of reach and {name!r} is not in its cache; save the model elsewhere "
-            "with save_pretrained and give that folder instead of the id"
-        ) from None
-    return folder, folder.name  # the hub's cache names a snapshot's folder after its commit
 
 
 def _read_tokenizer(folder: Path, name: str):
@@ -205,3 +152,21 @@ def _dtype_argument(dtype) -> dict:
 
     major, minor = (int(part) for part in transformers.__version__.split(".")[:2])
     return {"dtype" if (major, minor) >= (4, 56) else "torch_dtype": dtype}
+
+
+@contextlib.contextmanager
+def quiet():
+    """Within this block only errors are heard; the caller's verbosity comes back afterwards."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

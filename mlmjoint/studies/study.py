@@ -9,8 +9,8 @@ from .. import checks as given
 from ..core.joints import METHODS
 from ..core.pairs import SCHEMES, draw_pair
 from ..errors import InputError
-from ..models.ask import check_methods
 from ..models.mlm import MLM, load, rooted
+from ..names import check_methods
 from ..text import corpora
 from ..text.toy_grammar import tree_distance
 from . import manifest as manifests

@@ -13,13 +13,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .. import checks as given
-from .. import files
+from .. import checks, files
 from ..core.pairs import special_ids
 from ..errors import InputError
+from . import hub
+from .spec import parse
 
-SHIPPED = files.CORPORA
 TOY_SENTENCES = 200
+TOY_SOURCE = "mlmjoint.toyworld"  # what manifests call the toy world
 
 
 @dataclass(frozen=True)
@@ -73,24 +74,19 @@ def corpus(spec: str, n: int | None = None, seed: int = 0) -> Corpus:
     >>> len(sentences), sentences[0].id == corpus("captions", n=9)[0].id
     (3, True)
     """
-    if n is not None:
-        asked, n = n, given.whole(n)
-        if n is None or n < 1:
-            raise InputError(f"n is {asked!r}; give a whole number of sentences, 1 or more")
-    kind, _, rest = spec.partition(":")
-    protocol = kind in ("snli", "xsum")
-    if kind == "text" and rest:
-        source, rows = rest, _text_rows(given.path(rest))
-    elif kind == "jsonl" and ":" in rest:
-        file, _, name = rest.rpartition(":")
-        source, rows = f"{file} field {name}", _jsonl_rows(given.path(file), name.split(","))
-    elif kind in ("snli", "xsum", "snli-dev", "xsum-validation"):
-        from . import hub as hubdata
-
+    n = None if n is None else checks.count("n", n)
+    data = parse(spec)
+    protocol = data.kind in ("snli", "xsum")
+    if data.kind == "text":
+        source, rows = data.path, _text_rows(checks.path(data.path))
+    elif data.kind == "jsonl":
+        source = f"{data.path} field {','.join(data.fields)}"
+        rows = _jsonl_rows(checks.path(data.path), data.fields)
+    elif data.kind in hub.SPLITS:
         n = 1000 if protocol and n is None else n
-        source, rows = hubdata.rows(kind, rest or None)
+        source, rows = hub.rows(data.kind, data.path)
     elif spec == "toy":
-        source, rows = f"mlmjoint.toyworld seed {seed}", _toy_rows(n or TOY_SENTENCES, seed)
+        source, rows = f"{TOY_SOURCE} seed {seed}", _toy_rows(n or TOY_SENTENCES, seed)
     elif spec in _SHIPPED_ROWS:
         source, rows = "shipped", _SHIPPED_ROWS[spec]()
     else:
@@ -99,7 +95,7 @@ def corpus(spec: str, n: int | None = None, seed: int = 0) -> Corpus:
     in_order = protocol or spec == "toy"
     sentences, counts = _collect(rows, keep_repeats=in_order, limit=n if in_order else None)
     if not sentences:
-        raise InputError(f"{spec} holds no sentences; give one per line or row")
+        raise InputError(f"{spec} has no sentences; give one per line or row")
     if n is not None and not in_order:
         sentences = drawn(sentences, seed)[:n]
     return Corpus(spec, tuple(sentences), source, counts)
@@ -111,13 +107,13 @@ def drawn(sentences: Iterable[Sentence], seed: int) -> list[Sentence]:
 
 
 def names() -> list[str]:
-    """Every specification that :func:`corpus` understands, as a user would write it."""
-    return [*_SHIPPED_ROWS, "toy", *_HUB_NAMES, "text:FILE", "jsonl:FILE:FIELD[,FIELD]"]
+    """Every specification that :func:`corpus` accepts, as a user would write it."""
+    return [*_SHIPPED_ROWS, "toy", *hub.SPLITS, "text:FILE", "jsonl:FILE:FIELD[,FIELD]"]
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """A sentence as token ids, special tokens included, which of them are no text, and if cut."""
+    """A sentence as token ids: which of them are not text, and whether it was truncated."""
 
     sentence: Sentence
     input_ids: list[int]
@@ -184,7 +180,7 @@ def _text_rows(path: Path):
         yield f"line {number}", line, None
 
 
-def _jsonl_rows(path: Path, names: list[str]):
+def _jsonl_rows(path: Path, names: Sequence[str]):
     for number, line in enumerate(_lines(path, newline="\n"), 1):
         if not line.strip():
             continue
@@ -192,19 +188,19 @@ def _jsonl_rows(path: Path, names: list[str]):
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
             why = getattr(error, "msg", None) or str(error)
-            raise InputError(f"line {number} of {path} is not JSON ({why}); mend it") from None
+            raise InputError(f"line {number} of {path} is not JSON ({why}); fix it") from None
         for name in names:
             missing = not isinstance(record, dict) or name not in record
             if missing or not isinstance(record[name], str | None):
-                held = ", ".join(map(str, record)) if isinstance(record, dict) else "no fields"
+                fields = ", ".join(map(str, record)) if isinstance(record, dict) else "no fields"
                 raise InputError(
-                    f"line {number} of {path} has no text in field {name!r} (it has {held}); "
+                    f"line {number} of {path} has no text in field {name!r} (it has {fields}); "
                     "write jsonl:FILE:FIELD with a field of every line"
                 )
-            if half := given.half_character(record[name] or ""):
+            if surrogate := checks.unpaired_surrogate(record[name] or ""):
                 raise InputError(
-                    f"line {number} of {path} holds half a character ({half!a}) in field {name!r}; "
-                    "mend it"
+                    f"line {number} of {path} has an unpaired surrogate ({surrogate!a}) in field "
+                    f"{name!r}; it is not valid Unicode"
                 )
             yield f"line {number}", record[name] or "", None
 
@@ -228,18 +224,17 @@ def _toy_rows(n: int, seed: int):
 
 
 def _antibody_rows(chain: str):
-    with open(SHIPPED / "antibodies.tsv", encoding="utf-8", newline="") as file:
+    with open(files.CORPORA / "antibodies.tsv", encoding="utf-8", newline="") as file:
         for record in csv.DictReader(file, delimiter="\t"):
             yield record["name"], record[chain], None
 
 
 _SHIPPED_ROWS = {
-    "captions": lambda: _text_rows(SHIPPED / "captions.txt"),
-    "reactions": lambda: _text_rows(SHIPPED / "reactions.txt"),
+    "captions": lambda: _text_rows(files.CORPORA / "captions.txt"),
+    "reactions": lambda: _text_rows(files.CORPORA / "reactions.txt"),
     "antibodies": lambda: _antibody_rows("heavy"),
     "antibodies-light": lambda: _antibody_rows("light"),
 }
-_HUB_NAMES = ("snli", "xsum", "snli-dev", "xsum-validation")
 
 
 def _unknown(spec: str) -> str:

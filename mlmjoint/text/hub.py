@@ -1,46 +1,53 @@
-"""SNLI and XSUM by way of ``datasets``: pinned on the hub, or from a folder in the same format."""
+"""SNLI and XSUM: their parquet files at a pinned commit of the hub, or a folder in their format."""
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import sys
 from pathlib import Path
 
-from .. import checks as given
+from .. import checks
 from ..errors import InputError
+from ..models import hub
 from ..models.checkpoints import first_line
 
-# Hub id, pinned commit, text columns, and the names the original release gives those columns.
+# Hub id, pinned commit, a split's file, text columns, and what the original release calls those.
 DATASETS = {
     "snli": {
         "id": "stanfordnlp/snli",
         "revision": "cdb5c3d5eed6ead6e5a341c8e56e669bb666725b",
+        "file": "plain_text/{split}-00000-of-00001.parquet",
         "columns": ("premise", "hypothesis"),
         "aliases": {"sentence1": "premise", "sentence2": "hypothesis"},
     },
     "xsum": {
         "id": "EdinburghNLP/xsum",
         "revision": "7d4d486c2f8ef850b1a11aead99b894ff3dd7da9",
+        "file": "data/{split}-00000-of-00001.parquet",
         "columns": ("summary",),
         "aliases": {},
     },
 }
+SPLITS = {
+    "snli": "train",
+    "xsum": "validation",
+    "snli-dev": "validation",
+    "xsum-validation": "validation",
+}
 # The published code reads its data in batches of this many rows: first the premises of a batch,
-# then its hypotheses. Without it the first 1000 sentences would be other ones.
+# then its hypotheses. Any other batch size would choose other sentences.
 BATCH = 100
 
 
-def rows(kind: str, folder: str | None):
+def rows(kind: str, folder: str):
     """Where the sentences come from, and (row, text, None) for each, in the protocol's order.
 
     ``snli`` is the published protocol: the training split shuffled with seed 0, its last 1 % cut in
     two, the first half; ``xsum`` the validation split shuffled with seed 0, summaries only.
-    ``snli-dev`` and ``xsum-validation`` are the official splits as they stand.
+    ``snli-dev`` and ``xsum-validation`` are the official splits in their own order.
     """
-    name = kind.split("-")[0]
-    split = "train" if kind == "snli" else "validation"
+    name, split = kind.split("-")[0], SPLITS[kind]
     table, source = _open(name, split, folder)
     table = table.add_column("mlmjoint_row", list(range(len(table))))
     if kind in DATASETS:
@@ -59,13 +66,13 @@ def _sentences(table, columns: tuple[str, ...], split: str):
             for row, text in zip(batch["mlmjoint_row"], batch[column], strict=True):
                 if not isinstance(text, str | None):
                     raise InputError(
-                        f"row {row} of {split} holds {text!r} in {column}, which is no text; "
+                        f"row {row} of {split} has {text!r} in column {column}, which is not text; "
                         "give a column of strings"
                     )
                 yield f"{split} {row} {column}", text or "", None
 
 
-def _open(name: str, split: str, folder: str | None):
+def _open(name: str, split: str, folder: str):
     """One split as a table with the columns we need, and one line on where it came from."""
     try:
         import datasets
@@ -77,60 +84,39 @@ def _open(name: str, split: str, folder: str | None):
     variable = f"MLMJOINT_{name.upper()}"
     folder = folder or os.environ.get(variable)
     if folder:
-        path = given.path(folder)
+        path = checks.path(folder)
         if not path.is_dir():
             raise InputError(f"no folder {folder!r} for {name}; give a datasets folder")
         table, source = _read_folder(datasets, path, split), str(folder)
     else:
         source = f"{known['id']}@{known['revision']}"
         try:
-            with _offline_unless_reachable(datasets, known["id"]):
-                table = datasets.load_dataset(known["id"], split=split, revision=known["revision"])
-        except Exception as error:
+            file = hub.dataset_file(
+                known["id"], known["revision"], known["file"].format(split=split)
+            )
+        except InputError as error:
             raise InputError(
-                f"{known['id']} cannot be had from the hub ({first_line(error)}); "
-                f"give a folder that holds it, as {name}:FOLDER or in {variable}"
+                f"{error}; or give a folder that has it, as {name}:FOLDER or in {variable}"
             ) from None
+        table = datasets.Dataset.from_parquet(str(file))
     for alias, column in known["aliases"].items():
         if alias in table.column_names and column not in table.column_names:
             table = table.rename_column(alias, column)
-    lacking = [column for column in known["columns"] if column not in table.column_names]
-    if lacking:
+    missing = [column for column in known["columns"] if column not in table.column_names]
+    if missing:
         raise InputError(
-            f"{source} has no column {lacking[0]!r} (it has {', '.join(table.column_names)}); "
+            f"{source} has no column {missing[0]!r} (it has {', '.join(table.column_names)}); "
             f"give data in the format of {known['id']}"
         )
     return table.select_columns(list(known["columns"])), source
-
-
-@contextlib.contextmanager
-def _offline_unless_reachable(datasets, name: str):
-    """Ask the hub once; if it is out of reach, go to the cache at once, not after five retries."""
-    import huggingface_hub
-    from huggingface_hub.errors import HfHubHTTPError
-
-    places = (huggingface_hub.constants, datasets.config)
-    before = [place.HF_HUB_OFFLINE for place in places]
-    try:
-        huggingface_hub.HfApi().dataset_info(name, timeout=15)
-    except HfHubHTTPError:
-        pass  # the hub answered; load_dataset will say what is wrong
-    except Exception:
-        for place in places:
-            place.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        for place, value in zip(places, before, strict=True):
-            place.HF_HUB_OFFLINE = value
 
 
 def _read_folder(datasets, path: Path, split: str):
     """A split of a folder written by ``save_to_disk``, or of one with files named after splits."""
     try:
         if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
-            held = datasets.load_from_disk(str(path))
-            return held[split] if isinstance(held, datasets.DatasetDict) else held
+            data = datasets.load_from_disk(str(path))
+            return data[split] if isinstance(data, datasets.DatasetDict) else data
         return datasets.load_dataset(str(path), split=split)
     except Exception as error:
         raise InputError(

@@ -1,7 +1,7 @@
 """A world whose joint is known: sample sentences of the toy grammar, and compute their exact law.
 
-The grammar of :mod:`mlmjoint.toygrammar` is finite, so it is a finite automaton: a state is the
-list of symbols that remain to be rewritten, an arc writes one word. With T_w the matrix of arcs
+The grammar of :mod:`mlmjoint.text.toy_grammar` is finite, so it is a finite automaton: a state is
+the list of symbols that remain to be rewritten, an arc writes one word. With T_w the matrix of arcs
 that write w (``T_w[s, t]`` the probability of going from s to t while writing w), the probability
 of a sentence w_1 ... w_n is
 

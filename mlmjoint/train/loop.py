@@ -26,7 +26,7 @@ from transformers import (
 
 from ..checks import folder as make_folder
 from ..errors import InputError
-from ..models.quiet import quiet
+from ..models.checkpoints import quiet
 from .evaluate import unary_perplexity
 from .masking import Masker, Sentences, Stream, masked_loss
 from .settings import SCHEDULE, check_device, check_settings

@@ -17,8 +17,7 @@ from transformers import BertConfig, BertForMaskedLM, TrainerCallback
 
 from .. import checks as given
 from ..errors import InputError
-from ..models.checkpoints import _dtype_argument
-from ..models.quiet import quiet
+from ..models.checkpoints import _dtype_argument, quiet
 from ..text.toy_grammar import RULES_TEXT
 from ..text.toy_world import VOCAB, ToyWorld, tokenizer
 from . import cards

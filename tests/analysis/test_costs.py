@@ -29,8 +29,7 @@ from mlmjoint.analysis import costs
 from mlmjoint.analysis.costs import Shape, fast_flops, plain_flops
 from mlmjoint.cli import main as cli
 from mlmjoint.errors import InputError
-from mlmjoint.models import mlm as models
-from mlmjoint.models import wheels
+from mlmjoint.models import shipped, wheels
 from mlmjoint.notebook.chapter import print_table
 from mlmjoint.studies import plan as results
 
@@ -182,7 +181,7 @@ def test_benchmark_counts_the_same_operations():
 
 class TestShapes:
     def test_shipped_models(self):
-        for name, folder in models._shipped().items():
+        for name, folder in shipped().items():
             held = json.loads((folder / "config.json").read_text())
             known = "toy" if name.startswith("toy-step") else name
             assert Shape.of(held) == costs.SHAPES[known], name

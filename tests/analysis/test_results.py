@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mlmjoint import files
 from mlmjoint.analysis import claims, distance, stats
 from mlmjoint.analysis import comparisons as questions
 from mlmjoint.analysis import summary as report
 from mlmjoint.analysis import table as tabulate
 from mlmjoint.cli.main import main
 from mlmjoint.errors import InputError
-from mlmjoint.models import mlm as models
 from mlmjoint.studies import plan as results
 from mlmjoint.studies import records
 
@@ -396,7 +396,7 @@ def test_stored_studies_can_be_read_and_name_no_machine(folder):
 
 
 def test_stored_studies_of_a_model_measured_one_set_of_weights_and_that_which_ships():
-    weights = {path.parent.name: path for path in models.SHIPPED.glob("*/model.safetensors")}
+    weights = {path.parent.name: path for path in files.MODELS.glob("*/model.safetensors")}
     shipped = {name: hashlib.sha256(p.read_bytes()).hexdigest() for name, p in weights.items()}
     measured: dict[str, set[str]] = {}
     for folder in stored():

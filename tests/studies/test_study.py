@@ -203,7 +203,7 @@ class TestRecords:
 class TestInterruption:
     def command(self, tiny_model, text, out):
         return [
-            *(sys.executable, "-m", "mlmjoint.cli.main", "study", "--model", str(tiny_model)),
+            *(sys.executable, "-m", "mlmjoint.cli", "study", "--model", str(tiny_model)),
             *("--data", f"text:{text}", "--out", str(out)),
         ]
 

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 def command(data, out, *more):
     settings = ["--steps", "30", "--save-every", "5", "--batch-size", "8", "--warmup-steps", "3"]
     options = ["--data", str(data), "--out", str(out), "--device", "cpu", *settings, *more]
-    return [sys.executable, "-m", "mlmjoint.cli.main", "train", *options]
+    return [sys.executable, "-m", "mlmjoint.cli", "train", *options]
 
 
 def environment():
@@ -193,7 +193,7 @@ def test_two_processes_make_the_weights_of_one(text_file, tmp_path):
     settings |= {"valid_fraction": 0.1, "dropout": 0.0}  # dropout differs between processes
     training.train([str(text_file)], one, **settings)
     run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    run += ["-m", "mlmjoint.cli.main", "train", "--data", str(text_file), "--out", str(two)]
+    run += ["-m", "mlmjoint.cli", "train", "--data", str(text_file), "--out", str(two)]
     run += [w for key, v in settings.items() for w in (f"--{key.replace('_', '-')}", str(v))]
     done = subprocess.run(run, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -268,7 +268,7 @@ def test_a_terminal_shows_a_bar_with_the_time_left(tiny, tokenizer, tmp_path, mo
 def test_without_accelerate_one_line_says_what_to_install(text_file, tmp_path):
     script = (
         "import sys; sys.modules['accelerate'] = None; "
-        "from mlmjoint.cli import main; sys.exit(main(sys.argv[1:]))"
+        "from mlmjoint.cli.main import main; sys.exit(main(sys.argv[1:]))"
     )
     run = [sys.executable, "-c", script, *command(text_file, tmp_path / "out")[3:]]
     done = subprocess.run(run, env=environment(), capture_output=True, text=True)

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 import mlmjoint
 from mlmjoint.errors import InputError
-from mlmjoint.models.mlm import SHIPPED as MODELS
+from mlmjoint.files import MODELS
 from mlmjoint.text.toy_world import VOCAB, ToyWorld
 from mlmjoint.train import toy as toymodel
 from mlmjoint.train.toy import RECIPE, SNAPSHOTS, TruthGap, initialise, log_unigram, train_toy
