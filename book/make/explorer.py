@@ -31,8 +31,8 @@ from mlmjoint.engine.passes import cells
 from mlmjoint.engine.passes import dispatch as streams
 from mlmjoint.engine.passes.cells import Cells
 from mlmjoint.errors import InputError
-from mlmjoint.figures.style import LABELS
 from mlmjoint.models.mlm import MLM, load
+from mlmjoint.names import LABELS
 from mlmjoint.studies.measure import text_vocabulary
 
 from .examples import EXAMPLES, Example

@@ -9,13 +9,13 @@ from mlmjoint import files
 from mlmjoint.analysis import costs
 from mlmjoint.models import wheels
 from mlmjoint.models.wheels import Checkpoint
+from mlmjoint.names import UNARY, short_name
 from mlmjoint.studies import plan
 from mlmjoint.train.cards import CARD, card_text, read_card
 
 from . import stored
 from .markdown import dense, header, join, link, table
 
-UNARY = "MLM's own conditionals"
 SNAPSHOT = re.compile(r"(.+)-step-0*(\d+)")
 
 INTRO = """\
@@ -175,7 +175,7 @@ def _wheel_row(c: Checkpoint) -> list[str]:
 def _measured(name: str) -> dict:
     """U-PPL of a model's own conditionals in each of its stored studies."""
     cells = [c for c in stored.cells() if stored.manifest(c)["model"]["name"] == name]
-    return {cell: stored.read(cell)["Perplexity"][UNARY]["U-PPL"] for cell in cells}
+    return {cell: stored.read(cell)["Perplexity"][short_name(UNARY)]["U-PPL"] for cell in cells}
 
 
 def _card_section(card: dict) -> list[str]:

@@ -9,8 +9,9 @@ import tempfile
 from pathlib import Path
 
 from mlmjoint.analysis.stats import Interval
-from mlmjoint.analysis.summary import PAIRED, short_name
+from mlmjoint.analysis.summary import PAIRED
 from mlmjoint.analysis.table import number
+from mlmjoint.names import short_name
 
 from . import address, effort, notebooks, stored
 from .markdown import replace_between, table
@@ -117,8 +118,7 @@ def picture(before: str) -> str:
 
 
 def _draw(numbers, mark: str) -> str:
-    from mlmjoint.figures.lines import draw_intervals
-    from mlmjoint.figures.style import save
+    from mlmjoint.figures import draw_intervals, save
 
     figure = draw_intervals(numbers, LABEL, reference=1, log_x=True, across=3, cut=CUT)
     with tempfile.TemporaryDirectory() as folder:

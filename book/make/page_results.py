@@ -6,8 +6,9 @@ import os
 import textwrap
 
 from mlmjoint import files
-from mlmjoint.analysis.summary import FAITHFUL, JSD, PAIRED, VARIANTS, short_name
+from mlmjoint.analysis.summary import FAITHFUL, JSD, PAIRED, VARIANTS
 from mlmjoint.analysis.table import Entry
+from mlmjoint.names import short_name
 from mlmjoint.studies import plan
 
 from . import notebooks, stored

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from mlmjoint import names
 from mlmjoint.analysis import stats, summary, table
-from mlmjoint.analysis.table import Entry, Table, to_csv
+from mlmjoint.analysis.table import Entry, Sheet, to_csv
 from mlmjoint.studies import plan, records
 from mlmjoint.studies.records import RECORDS, Study, read_manifest
 
@@ -126,9 +126,9 @@ def renew() -> list[str]:
     return changed
 
 
-def rounded_tables(study: Study) -> list[Table]:
+def rounded_tables(study: Study) -> list[Sheet]:
     """Every table of a study, its numbers rounded to the precision of the records."""
-    tables = summary.tables([study])
+    tables = summary.sheets([study])
     for one in tables:
         # The same title for every study, so that a table can be looked up in the file.
         one.title = one.title.partition(": ")[0]

@@ -1,1 +1,19 @@
-"""From records to statements: intervals, tests, tables, claims, costs."""
+"""From records to statements: intervals, tests, printed sheets, claims, distances, costs.
+
+The modules are ``claims``, ``comparisons``, ``costs``, ``distance``, ``stats``, ``summary``,
+``table`` and ``truth``; the names below are those that chapters use most.
+"""
+
+from ..lazy import exports
+from ..names import BASELINES, LABELS, PAPER
+
+__getattr__, __dir__, _names = exports(
+    __name__,
+    {
+        "stats": "Comparison Interval bootstrap holm sign_flip slope spearman with_holm",
+        "table": "Entry Sheet number",
+        "claims": "Claim Sentences column compare finished title verdict_sheet",
+        "comparisons": "as_test by_corpus differences gains starred",
+    },
+)
+__all__ = ["BASELINES", "LABELS", "PAPER", *_names]

@@ -24,23 +24,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .. import names
 from ..errors import InputError
-from ..figures.style import LABELS
+from ..names import PAPER, label
 from ..studies import plan as results
 from ..studies.records import Study
 from . import stats
 from . import summary as report
-from .association import slope
-from .stats import Comparison
+from .stats import Comparison, slope
 from .summary import HEADINGS
-from .table import Entry, Table
+from .table import Entry, Sheet
 
 RESOLUTION = 1e-5  # nats; the tolerance AG is solved to
 CONFIRMED, DENIED, OPEN = "confirmed", "denied", "not decided at this n"
-PAPER, BESIDE = names.PAPER, names.BESIDE
 CORPORA = {"snli-dev": "SNLI dev", "snli": "SNLI", "xsum": "XSUM"}
-NAMES = {**LABELS, "unary": "MLM's own"}
 NATS = {**report.NATS, "kl_true": "KL"}
 
 
@@ -64,14 +60,6 @@ class Claim:
         """The test that speaks least for the claim: the lowest mean of those lost, else of those
         not passed, else of all."""
         return _weakest(self.tests)
-
-
-def label(name: str) -> str:
-    """How tables, sentences and figures of the later chapters name a construction.
-
-    `mlmjoint table` names it more briefly: see :func:`mlmjoint.report.short_name`.
-    """
-    return NAMES.get(name, name)
 
 
 def title(study: Study) -> str:
@@ -275,30 +263,30 @@ def _item(claim: Claim) -> str:
     return f"{study} (n = {claim.n}). {text}: <strong>{verdict}</strong>. {reason}"
 
 
-def tally(made: Sequence[Claim]) -> Table:
+def tally(made: Sequence[Claim]) -> Sheet:
     """How often each claim was confirmed, denied, or left open, over the studies it was put to."""
     rows: dict[str, list[int]] = {}
     for claim in made:
         counts = rows.setdefault(claim.text, [0, 0, 0])
         counts[(CONFIRMED, DENIED, OPEN).index(claim.verdict)] += 1
-    return Table(
+    return Sheet(
         "Verdicts over the studies",
         ["claim", CONFIRMED, DENIED, "not decided"],
         [[text, *map(Entry, counts)] for text, counts in rows.items()],
     )
 
 
-def grid(made: Sequence[Claim]) -> Table:
+def grid(made: Sequence[Claim]) -> Sheet:
     """Verdicts at a glance: a row for each study, a column for each claim."""
     texts = list(dict.fromkeys(claim.text for claim in made))
     held: dict[str, dict[str, str]] = {}
     for claim in made:
         held.setdefault(claim.study, {})[claim.text] = claim.verdict.removesuffix(" at this n")
     rows = [[study, *(verdicts.get(text) for text in texts)] for study, verdicts in held.items()]
-    return Table("Verdicts, study by study", ["study", *texts], rows)
+    return Sheet("Verdicts, study by study", ["study", *texts], rows)
 
 
-def verdict_table(made: Sequence[Claim], heading: str, unit: str = "nats per token") -> Table:
+def verdict_sheet(made: Sequence[Claim], heading: str, unit: str = "nats per token") -> Sheet:
     """Claims side by side: their verdicts and the test that speaks least for each."""
     rows = []
     for claim in made:
@@ -309,7 +297,7 @@ def verdict_table(made: Sequence[Claim], heading: str, unit: str = "nats per tok
         verdict = claim.verdict.removesuffix(" at this n")
         rows.append([claim.study, verdict, against, difference, p, Entry(claim.n)])
     columns = ["study", "verdict", "weakest test", "difference", "p (Holm)", "n"]
-    return Table(f"{heading}? ({unit})", columns, rows)
+    return Sheet(f"{heading}? ({unit})", columns, rows)
 
 
 def _numbers(test: Comparison, metric: str, count: int) -> str:

@@ -12,19 +12,17 @@ from dataclasses import replace
 import numpy as np
 
 from ..errors import InputError
-from ..names import BESIDE, PAPER
+from ..names import BASELINES, HCB_PIVOTS, PAPER, label
 from ..studies.records import Study
 from . import stats
-from .association import Association, spearman
-from .claims import NATS, column, compare, label, title
-from .stats import Comparison
+from .claims import NATS, column, compare, title
+from .stats import Association, Comparison, spearman, with_holm
 from .summary import HEADINGS, PERPLEXITIES, mean
-from .table import Entry, Table, number
+from .table import Entry, Sheet, number
 
 STAR = "*"
 FLOOR = 1e-6  # nats; below it a divergence is what float32 tables leave of zero
-HCB = ("hcb-ba", "hcb-2", "hcb-10")
-HCB_NAMES = {"hcb-ba": "pivot at B", "hcb-2": "2nd token", "hcb-10": "10th token"}
+HCB = tuple(HCB_PIVOTS)
 
 
 def by_corpus(studies: Sequence[Study]) -> dict[str, list[Study]]:
@@ -36,12 +34,12 @@ def by_corpus(studies: Sequence[Study]) -> dict[str, list[Study]]:
     return groups
 
 
-def means_table(
+def means_sheet(
     studies: Sequence[Study],
     heading: str,
     metrics: Sequence[str] = PERPLEXITIES,
     scale: float = 1,
-) -> Table:
+) -> Sheet:
     """Means of every construction, with one column for each study and metric.
 
     ``scale`` multiplies them, to show small divergences in thousandths. The MLM's own conditionals
@@ -56,10 +54,10 @@ def means_table(
                 found = mean(study.values(name, metric), metric)
                 row.append(found and _scaled(found, scale))
     counts = ", ".join(f"{len(study.records)} {study.manifest['pairs']}" for study in studies)
-    return Table(f"{heading} ({counts} pairs)", columns, rows)
+    return Sheet(f"{heading} ({counts} pairs)", columns, rows)
 
 
-def alarm_table(studies: Sequence[Study], method: str = "ag", metric: str = "p_nll") -> Table:
+def alarm_sheet(studies: Sequence[Study], method: str = "ag", metric: str = "p_nll") -> Sheet:
     """How often the paired test would find a difference where there is none, in data like these."""
     rivals = [name for name in PAPER if name != method]
     rows = []
@@ -73,10 +71,10 @@ def alarm_table(studies: Sequence[Study], method: str = "ag", metric: str = "p_n
         ]
         rows.append([title(study), *map(Entry, shares), Entry(len(own))])
     columns = ["study", *(f"{label(name)} − {label(method)}" for name in rivals), "n"]
-    return Table(f"False alarms in {NATS[metric]}, % (5 were promised)", columns, rows)
+    return Sheet(f"False alarms in {NATS[metric]}, % (5 were promised)", columns, rows)
 
 
-def steps_table(studies: Sequence[Study]) -> Table:
+def steps_sheet(studies: Sequence[Study]) -> Sheet:
     """AG after 40 published steps against AG solved: what the missing steps cost, and where."""
     rows = []
     for study in studies:
@@ -95,23 +93,23 @@ def steps_table(studies: Sequence[Study]) -> Table:
             ]
         )
     columns = ["study", "P-NLL", "U-NLL", "A-KL", "A-KL, ratio", "lower P-NLL in % of pairs", "n"]
-    return Table("AG after 40 published steps − AG solved (nats)", columns, rows)
+    return Sheet("AG after 40 published steps − AG solved (nats)", columns, rows)
 
 
-def against_table(
+def against_sheet(
     studies: Sequence[Study],
     reference: str = "ag",
     names: Sequence[str] | None = None,
     metric: str = "p_nll",
     scale: int = 1,
-) -> Table:
+) -> Sheet:
     """Every construction, or those named, against one of them; below zero it is better than that.
 
-    With "mlm" this is what dependence gains, with "ag" and :data:`~mlmjoint.names.BESIDE` whether
-    the joints that the paper leaves out are as good, with "kl_true" which comes nearest to truth.
+    With "mlm" this is what dependence gains; with "ag" and ``BASELINES``, whether the joints that
+    the paper leaves out are as good; with "kl_true", which comes nearest to the truth.
     A ``scale`` of 1000 shows thousandths.
     """
-    names = [name for name in names or (*PAPER, *BESIDE) if name != reference]
+    names = [name for name in names or (*PAPER, *BASELINES) if name != reference]
     names = [name for name in names if all(name in study.methods for study in studies)]
     rows = []
     for study in studies:
@@ -120,7 +118,7 @@ def against_table(
         rows.append([title(study), *entries, Entry(len(study.records))])
     unit = {1: "nats", 1000: "thousandths of a nat"}[scale]
     heading = f"{NATS[metric]} minus that of {label(reference)} ({unit})"
-    return Table(heading, ["study", *map(label, names), "n"], rows)
+    return Sheet(heading, ["study", *map(label, names), "n"], rows)
 
 
 def differences(study: Study, reference: str = "mlm", metric: str = "p_nll") -> dict:
@@ -129,26 +127,26 @@ def differences(study: Study, reference: str = "mlm", metric: str = "p_nll") -> 
     return {test.first: test.difference for test in compare(study, metric, pairs)}
 
 
-def hcb_table(studies: Sequence[Study]) -> Table:
+def hcb_sheet(studies: Sequence[Study]) -> Sheet:
     """P-NLL of HCB with another pivot or direction, minus that of HCB itself."""
     rows = []
     for study in studies:
         tests = compare(study, "p_nll", [(name, "hcb") for name in HCB])
         rows.append([title(study), *map(starred, tests), Entry(len(study.records))])
-    columns = ["study", *HCB_NAMES.values(), "n"]
-    return Table("P-NLL with another pivot, minus that of HCB (nats)", columns, rows)
+    columns = ["study", *HCB_PIVOTS.values(), "n"]
+    return Sheet("P-NLL with another pivot, minus that of HCB (nats)", columns, rows)
 
 
-def hcb_jsd_table(studies: Sequence[Study]) -> Table:
+def hcb_jsd_sheet(studies: Sequence[Study]) -> Sheet:
     """How far HCB with another pivot or direction is from HCB itself, and AG beside."""
     rows = []
     for study in studies:
         apart = [mean(study.values(name, "jsd")) for name in HCB]
         rows.append([title(study), *apart, mean(study.jsd("hcb", "ag"))])
-    return Table("JSD from HCB (nats)", ["study", *HCB_NAMES.values(), "AG"], rows)
+    return Sheet("JSD from HCB (nats)", ["study", *HCB_PIVOTS.values(), "AG"], rows)
 
 
-def spread_table(studies: Sequence[Study]) -> Table:
+def spread_sheet(studies: Sequence[Study]) -> Sheet:
     """How far the choice of pivot moves one pair's P-NLL, beside what AG gains over HCB at all."""
     rows = []
     for study in studies:
@@ -165,10 +163,10 @@ def spread_table(studies: Sequence[Study]) -> Table:
             ]
         )
     columns = ["study", "highest − lowest", "|HCB − AG|", "usual pivot lowest, % of pairs", "n"]
-    return Table("P-NLL over HCB's four variants, per pair (nats)", columns, rows)
+    return Sheet("P-NLL over HCB's four variants, per pair (nats)", columns, rows)
 
 
-def prediction_table(studies: Sequence[Study], predictor: str, seed: int = 0) -> Table:
+def prediction_sheet(studies: Sequence[Study], predictor: str, seed: int = 0) -> Sheet:
     """Does incompatibility go with AG's gains? Spearman's correlations over the pairs of a study.
 
     ``predictor`` is "incompatibility" or "objective", the minimum J that AG reaches.
@@ -181,7 +179,7 @@ def prediction_table(studies: Sequence[Study], predictor: str, seed: int = 0) ->
         tests = with_holm([as_test(one) for one in found])
         rows.append([title(study), *map(starred, tests), Entry(len(x))])
     name = {"incompatibility": "incompatibility", "objective": "AG's minimum J"}[predictor]
-    return Table(f"Rank correlation of {name} with", ["study", *targets, "n"], rows)
+    return Sheet(f"Rank correlation of {name} with", ["study", *targets, "n"], rows)
 
 
 def predictors(study: Study, name: str) -> np.ndarray:
@@ -208,7 +206,7 @@ def mean_jsd(study: Study, methods: Sequence[str] | None = None) -> np.ndarray:
     return out
 
 
-def neighbours_table(studies: Sequence[Study]) -> Table:
+def neighbours_sheet(studies: Sequence[Study]) -> Sheet:
     """Which two joints are most alike, which least, and which lies nearest to AG."""
     rows = []
     for study in studies:
@@ -222,7 +220,7 @@ def neighbours_table(studies: Sequence[Study]) -> Table:
         from_ag[study.methods.index("ag")] = np.inf
         rows.append([*row, f"{names[from_ag.argmin()]} ({number(from_ag.min(), 2)})"])
     columns = ["study", "most alike", "least alike", "nearest to AG"]
-    return Table("Mean Jensen–Shannon divergence (nats)", columns, rows)
+    return Sheet("Mean Jensen–Shannon divergence (nats)", columns, rows)
 
 
 def below_ag(study: Study, slack: float = 1e-3) -> int:
@@ -239,12 +237,6 @@ def starred(test: Comparison) -> Entry:
     """A difference with its interval, marked if it is significant."""
     mark = STAR if test.significant else ""
     return Entry(*test.difference, kind="difference", mark=mark)
-
-
-def with_holm(tests: Sequence[Comparison]) -> list[Comparison]:
-    """The same tests as one family."""
-    corrected = stats.holm([test.p for test in tests])
-    return [test._replace(p_holm=p) for test, p in zip(tests, corrected, strict=True)]
 
 
 def _scaled(entry: Entry, scale: float) -> Entry:

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import InputError
+from ..names import PAPER, label
 from ..studies.records import Study
 from . import stats
-from .association import slope
-from .claims import PAPER, column, label, title
-from .comparisons import by_corpus, gains, starred, with_holm
-from .stats import Comparison, Interval
-from .table import Entry, Table
+from .claims import column, title
+from .comparisons import by_corpus, gains, starred
+from .stats import Comparison, Interval, slope, with_holm
+from .table import Entry, Sheet
 
 MORE_THAN = 20  # published: bins of 20 examples or fewer are dropped
 GAINING = PAPER[1:]
@@ -76,9 +76,9 @@ def expected_gains(study: Study, method: str = "ag") -> np.ndarray:
     return (column(study, "mlm", "kl_true") - column(study, method, "kl_true")) / 2
 
 
-def bin_table(
+def bin_sheet(
     study: Study, methods: Sequence[str] = GAINING, by="distance", doubling=False, **options
-) -> Table:
+) -> Sheet:
     """Mean gain over the MLM in each bin of distances."""
     saved = {method: gains(study, method) for method in methods}
     rows = []
@@ -88,12 +88,12 @@ def bin_table(
         ]
         rows.append([name, Entry(len(indices)), *entries])
     columns = ["distance", "pairs", *map(label, methods)]
-    return Table(f"Gain over the MLM (nats per token): {title(study)}", columns, rows)
+    return Sheet(f"Gain over the MLM (nats per token): {title(study)}", columns, rows)
 
 
-def slope_table(
+def slope_sheet(
     studies: Sequence[Study], methods: Sequence[str] = GAINING, by="distance", seed=0
-) -> Table:
+) -> Sheet:
     """What each doubling of the distance adds to a gain, over all pairs and without bins."""
     rows = []
     for study in studies:
@@ -107,12 +107,12 @@ def slope_table(
         rows.append([title(study), *map(starred, with_holm(tests)), Entry(len(x))])
     what = "token distance" if by == "distance" else "distance in the tree"
     heading = f"Change of the gain over the MLM with each doubling of the {what} (nats per token)"
-    return Table(heading, ["study", *map(label, methods), "n"], rows)
+    return Sheet(heading, ["study", *map(label, methods), "n"], rows)
 
 
-def near_far_table(
+def near_far_sheet(
     studies: Sequence[Study], methods: Sequence[str] = GAINING, seed: int = 0
-) -> Table:
+) -> Sheet:
     """Gain at adjacent tokens minus gain at two random ones, of the same sentences."""
     rows = []
     for near, far in contiguous_and_random(studies):
@@ -129,7 +129,7 @@ def near_far_table(
         name = title(near).removesuffix(", contiguous")
         rows.append([name, *map(starred, with_holm(tests)), Entry(len(common))])
     heading = "Gain at contiguous − gain at random pairs of the same sentences (nats per token)"
-    return Table(heading, ["study", *map(label, methods), "sentences"], rows)
+    return Sheet(heading, ["study", *map(label, methods), "sentences"], rows)
 
 
 def contiguous_and_random(studies: Sequence[Study]) -> list[tuple[Study, Study]]:

@@ -1,39 +1,69 @@
-"""Honest numbers: bootstrap intervals over examples, paired tests, Holm's correction.
+"""Bootstrap intervals over examples, paired tests, Holm's correction, rank correlation, slope.
 
-Everything is seeded and reads nothing but its arguments, so a table is the same on every machine.
+Everything is seeded and reads only its arguments, so a result is the same on every machine.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import norm
+from scipy.stats import norm, rankdata
 
 from ..errors import InputError
 
-RESAMPLES = 10_000
 LEVEL = 0.05
+RESAMPLES = 10_000
+RANK_RESAMPLES = 2000  # of a correlation or slope, which costs more than a mean
 EXACT = 14  # up to this many examples all 2^n sign patterns are tried
-BLOCK = 2**24  # cells of a block of resamples
+BLOCK = 2**24  # draws held at once
+STEP = 250  # resamples of a correlation at once: they stay in the cache
 
 
 class Interval(NamedTuple):
-    """A mean with its confidence interval; the ends are NaN where none can be given."""
+    """A statistic with its 95 % confidence interval; the ends are NaN where there is none."""
 
     value: float
     low: float
     high: float
 
 
+class Comparison(NamedTuple):
+    """Two constructions on the same examples: mean of first − second, its interval, p, Holm's p."""
+
+    first: str
+    second: str
+    difference: Interval
+    p: float
+    p_holm: float
+
+    @property
+    def significant(self) -> bool:
+        """Holm's p is below 0.05, and the interval exists and excludes zero.
+
+        Sign flips ignore skewness: they find a difference too easily where most examples differ a
+        little one way and a few differ a lot the other way. The interval corrects some of that.
+        """
+        _, low, high = self.difference
+        return self.p_holm < LEVEL and (low > 0 or high < 0)
+
+
+class Association(NamedTuple):
+    """A correlation or slope over examples: its interval, p of "it is zero", number of examples."""
+
+    interval: Interval
+    p: float
+    n: int
+
+
 def bootstrap(values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES) -> Interval:
     """Mean of the values and its bias-corrected and accelerated (BCa) 95 % bootstrap interval.
 
     BCa intervals commute with monotone functions: the interval of a perplexity is exp of that of
-    the mean NLL. With one example, or infinite values, there is no interval.
+    the mean NLL. One example, or an infinite value, has no interval.
 
     References: Efron 1987; Efron & Tibshirani 1993, chapter 14.
 
@@ -49,25 +79,30 @@ def bootstrap(values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES
         return Interval(mean, np.nan, np.nan)
     if np.ptp(x) == 0:
         return Interval(mean, mean, mean)
-    means = np.sort(resampled_means(x, seed, resamples))
-    # Bias: how far from the middle of its own bootstrap distribution the mean lies.
-    below = (np.sum(means < mean) + 0.5 * np.sum(means == mean)) / resamples
-    bias = norm.ppf(np.clip(below, 1 / resamples, 1 - 1 / resamples))
-    # Acceleration: the skewness of the jackknife, which for a mean is that of the values.
-    gap = x - mean
-    acceleration = np.sum(gap**3) / (6 * np.sum(gap**2) ** 1.5)
+    # The jackknife of a mean is as skewed as the values themselves.
+    return _bca(mean, resampled_means(x, seed, resamples), x - mean)
+
+
+def _bca(value: float, draws: np.ndarray, influence: np.ndarray) -> Interval:
+    """The BCa interval from bootstrap draws (R,) and each example's influence (n,)."""
+    draws = np.sort(draws)
+    # Bias: how far from the median of its own bootstrap distribution the value lies.
+    below = (np.sum(draws < value) + 0.5 * np.sum(draws == value)) / len(draws)
+    bias = norm.ppf(np.clip(below, 1 / len(draws), 1 - 1 / len(draws)))
+    spread = np.sum(influence**2) ** 1.5
+    acceleration = np.sum(influence**3) / (6 * spread) if spread > 0 else 0.0
     z = bias + norm.ppf([0.025, 0.975])
-    low, high = np.quantile(means, norm.cdf(bias + z / (1 - acceleration * z)))
-    return Interval(mean, float(low), float(high))
+    low, high = np.quantile(draws, norm.cdf(bias + z / (1 - acceleration * z)))
+    return Interval(value, float(low), float(high))
 
 
 def resampled_means(x: np.ndarray, seed: int, resamples: int) -> np.ndarray:
     """Means of ``resamples`` samples of len(x) with replacement."""
-    blocks = _blocks(draw_counts, len(x), seed, resamples)
+    blocks = _blocks(_draw_counts, len(x), seed, resamples)
     return np.concatenate([counts @ x for counts in blocks]) / len(x)
 
 
-def draw_counts(rng, rows: int, n: int) -> np.ndarray:
+def _draw_counts(rng, rows: int, n: int) -> np.ndarray:
     """How often each example occurs in each resample, (rows, n)."""
     drawn = rng.integers(0, n, (rows, n)) + n * np.arange(rows)[:, None]
     return np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(float)
@@ -77,22 +112,28 @@ def _draw_signs(rng, rows: int, n: int) -> np.ndarray:
     return 2.0 * rng.integers(0, 2, (rows, n), dtype=np.int8) - 1.0
 
 
-def _blocks(draw, n: int, seed: int, resamples: int):
-    """Blocks of draws for n examples; those of a usual table are kept for its next column."""
+def _blocks(draw, n: int, seed: int, resamples: int) -> Iterator[np.ndarray]:
+    """Blocks of draws for n examples; if one block is enough, it is cached for the next column."""
     if n * resamples <= BLOCK:
-        return (_kept(draw, n, seed, resamples),)
-    rng, step = np.random.default_rng(seed), max(1, BLOCK // n)
-    starts = range(0, resamples, step)
-    return (draw(rng, min(step, resamples - start), n) for start in starts)
+        yield _cached(draw, n, seed, resamples)
+        return
+    rng = np.random.default_rng(seed)
+    for rows in _steps(resamples, max(1, BLOCK // n)):
+        yield draw(rng, rows, n)
 
 
 @functools.lru_cache(maxsize=2)
-def _kept(draw, n: int, seed: int, resamples: int) -> np.ndarray:
+def _cached(draw, n: int, seed: int, resamples: int) -> np.ndarray:
     return draw(np.random.default_rng(seed), resamples, n)
 
 
+def _steps(total: int, step: int) -> Iterator[int]:
+    """Sizes of the blocks of at most ``step`` that add up to ``total``."""
+    return (min(step, total - start) for start in range(0, total, step))
+
+
 def sign_flip(differences: Sequence[float], seed: int = 0, resamples: int = RESAMPLES) -> float:
-    """Two-sided p-value of "either sign is as likely" by flipping the signs of examples.
+    """Two-sided p-value of "either sign is equally likely" by flipping the signs of examples.
 
     If two constructions are exchangeable, each example's difference is as likely with either sign.
     All 2^n patterns are tried for n ≤ 14, else ``resamples`` random ones, with the observed pattern
@@ -120,7 +161,7 @@ def sign_flip(differences: Sequence[float], seed: int = 0, resamples: int = RESA
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's step-down correction: p-values that hold for the whole family at once.
 
-    Tests that could not be made (NaN) stay so and do not count in the family.
+    Tests without a p-value (NaN) stay NaN and do not count in the family.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -136,61 +177,150 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return out.tolist()
 
 
-class Comparison(NamedTuple):
-    """Two constructions on the same examples: mean of first − second, its interval, p by Holm."""
-
-    first: str
-    second: str
-    difference: Interval
-    p: float
-    p_holm: float
-
-    @property
-    def significant(self) -> bool:
-        """Holm's p is below 0.05, and there is an interval that agrees: it leaves zero out.
-
-        Flipped signs know nothing of skewness and find a difference too easily where most examples
-        differ a little one way and a few a lot the other; the interval bears with some of that.
-        """
-        _, low, high = self.difference
-        return self.p_holm < LEVEL and (low > 0 or high < 0)
+def paired_test(
+    first: str, second: str, differences: Sequence[float], seed=0, resamples=RESAMPLES
+) -> Comparison:
+    """Interval and sign-flip p of the differences first − second, not yet corrected."""
+    p = sign_flip(differences, seed, resamples)
+    return Comparison(first, second, bootstrap(differences, seed, resamples), p, p)
 
 
-def compare_all(
-    columns: dict[str, Sequence[float]], seed: int = 0, resamples: int = RESAMPLES
-) -> list[Comparison]:
-    """A paired test for each pair of columns, corrected over all of them."""
-    pairs = list(itertools.combinations(columns, 2))
-    found = []
-    for first, second in pairs:
-        x, y = (np.asarray(columns[name], dtype=float) for name in (first, second))
-        if len(x) != len(y):
-            raise InputError(
-                f"{first} has {len(x)} examples and {second} {len(y)}; a paired test needs the same"
-            )
-        with np.errstate(invalid="ignore"):
-            d = x - y
-        found.append((bootstrap(d, seed=seed, resamples=resamples), sign_flip(d, seed, resamples)))
-    corrected = holm([p for _, p in found])
-    return [
-        Comparison(*pair, interval, p, p_holm)
-        for pair, (interval, p), p_holm in zip(pairs, found, corrected, strict=True)
-    ]
+def with_holm(tests: Sequence[Comparison]) -> list[Comparison]:
+    """The same tests corrected as one family."""
+    corrected = holm([test.p for test in tests])
+    return [test._replace(p_holm=p) for test, p in zip(tests, corrected, strict=True)]
+
+
+def compare_all(columns: Mapping[str, Sequence[float]], seed: int = 0) -> list[Comparison]:
+    """A paired test for every two columns, corrected over all of them."""
+    tests = []
+    for first, second in itertools.combinations(columns, 2):
+        with np.errstate(invalid="ignore"):  # ∞ − ∞
+            difference = np.subtract(columns[first], columns[second])
+        tests.append(paired_test(first, second, difference, seed))
+    return with_holm(tests)
 
 
 def false_alarms(differences: Sequence[float], seed: int = 0, samples: int = 400) -> float:
-    """How often a difference would be found significant where there is none, in data of this shape.
+    """How often the test would find a difference where there is none, in data of this shape.
 
-    The differences are moved to mean zero, samples of as many are drawn from them with replacement
-    and tested; a test that keeps its level finds a difference in a share of 0.05.
+    The differences are shifted to mean zero, samples of the same size are drawn from them with
+    replacement and tested; a test that keeps its level finds a difference in a share of 0.05.
     """
     d = np.asarray(differences, dtype=float)
-    drawn = np.random.default_rng(seed).choice(d - d.mean(), (samples, len(d)))
-    found = 0
-    for row in drawn:
-        p = sign_flip(row, seed, resamples=1000)
-        found += Comparison("", "", bootstrap(row, seed=seed, resamples=1000), p, p).significant
-    return found / samples
+    samples_drawn = np.random.default_rng(seed).choice(d - d.mean(), (samples, len(d)))
+    return sum(paired_test("", "", row, seed, 1000).significant for row in samples_drawn) / samples
+
+
+def spearman(
+    x: Sequence[float], y: Sequence[float], seed: int = 0, resamples: int = RANK_RESAMPLES
+) -> Association:
+    """Spearman's rank correlation; tied values share their mean rank, in every resample anew.
+
+    Infinite values are ranked like others; NaN or None is an error.
+
+    >>> spearman([1, 2, 3, 4, 5, 6], [1, 3, 2, 4, 6, 5]).interval.value.__round__(3)
+    0.886
+    """
+    x, y = _columns(x, y)
+    # Only the order counts, so ranks can replace the values, infinite ones included.
+    return _associate(rankdata(x), rankdata(y), _weighted_spearman, seed, resamples)
+
+
+def slope(
+    x: Sequence[float], y: Sequence[float], seed: int = 0, resamples: int = RANK_RESAMPLES
+) -> Association:
+    """Least-squares slope of y on x; no interval and no test if a value is infinite.
+
+    >>> slope([1, 2, 3, 4], [2, 4, 6, 8]).interval.value
+    2.0
+    """
+    x, y = _columns(x, y)
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        return Association(Interval(np.nan, np.nan, np.nan), np.nan, len(x))
+    return _associate(x, y, _weighted_slope, seed, resamples)
+
+
+def _columns(x, y) -> tuple[np.ndarray, np.ndarray]:
+    x, y = (np.asarray(values, dtype=float) for values in (x, y))
+    if x.ndim != 1 or x.shape != y.shape:
+        raise InputError(f"an association needs two lists of one length; got {x.shape}, {y.shape}")
+    if np.isnan(x).any() or np.isnan(y).any():
+        raise InputError("an association needs numbers; some are missing")
+    return x, y
+
+
+def _associate(x, y, statistic: Callable, seed: int, resamples: int) -> Association:
+    n = len(x)
+    if n < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return Association(Interval(np.nan, np.nan, np.nan), np.nan, n)
+    value = float(statistic(x, y, np.ones((1, n)))[0])
+    rng = np.random.default_rng(seed)
+    draws = [statistic(x, y, _draw_counts(rng, rows, n)) for rows in _steps(resamples, STEP)]
+    draws = np.concatenate(draws)
+    draws = draws[np.isfinite(draws)]  # a resample without spread in x or y has no statistic
+    p = _permutation_p(x, y, seed, resamples)
+    # Points in perfect order stay so in every resample, which says nothing about the next point.
+    if len(draws) < resamples / 2 or np.ptp(draws) < 1e-12 * abs(value):
+        return Association(Interval(value, np.nan, np.nan), p, n)
+    left_out = np.concatenate(
+        [statistic(x, y, 1.0 - np.eye(n)[start : start + STEP]) for start in range(0, n, STEP)]
+    )
+    influence = np.nanmean(left_out) - left_out[np.isfinite(left_out)]
+    return Association(_bca(value, draws, influence), p, n)
+
+
+def _permutation_p(x, y, seed: int, resamples: int) -> float:
+    """Two-sided p of "y neither rises nor falls with x", by shuffling y against x.
+
+    The statistic is Σ x y over its standard error. Without the standard error, a y that merely
+    spreads more where x is large would appear to rise with it.
+
+    Reference: DiCiccio & Romano 2017, "Robust permutation tests for correlation and regression
+    coefficients".
+    """
+    x, y = x - x.mean(), y - y.mean()
+    observed = abs(_studentised(x, y[None])[0]) * (1 - 1e-12)
+    rng, hits = np.random.default_rng(seed), 0
+    for rows in _steps(resamples, STEP):
+        shuffled = rng.permuted(np.tile(y, (rows, 1)), axis=1)
+        hits += int(np.sum(np.abs(_studentised(x, shuffled)) >= observed))
+    return (hits + 1) / (resamples + 1)
+
+
+def _studentised(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Σ x y / sqrt(Σ x² y²) for centred x (n,) and each row y of (R, n)."""
+    return (rows @ x) / np.sqrt(rows**2 @ x**2)
+
+
+def _weighted_slope(x, y, counts: np.ndarray) -> np.ndarray:
+    """The slope in each resample, (R,); counts (R, n) say how often each example was drawn."""
+    return _moments(np.broadcast_to(x, counts.shape), np.broadcast_to(y, counts.shape), counts)[0]
+
+
+def _weighted_spearman(x, y, counts: np.ndarray) -> np.ndarray:
+    return _moments(_ranks(x, counts), _ranks(y, counts), counts)[1]
+
+
+def _moments(x, y, counts) -> tuple[np.ndarray, np.ndarray]:
+    """Slope and correlation of x and y (R, n) under weights (R, n), NaN without spread."""
+    total = counts.sum(1, keepdims=True)
+    dx = x - (counts * x).sum(1, keepdims=True) / total
+    dy = y - (counts * y).sum(1, keepdims=True) / total
+    xx, yy, xy = ((counts * a * b).sum(1) for a, b in ((dx, dx), (dy, dy), (dx, dy)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return xy / xx, xy / np.sqrt(xx * yy)
+
+
+def _ranks(values, counts: np.ndarray) -> np.ndarray:
+    """Mean ranks of the values in each resample, (R, n), without sorting each one again."""
+    order = np.argsort(values, kind="stable")
+    starts = np.flatnonzero(np.r_[True, np.diff(values[order]) != 0])
+    tied = np.add.reduceat(counts[:, order], starts, axis=1)  # (R, distinct values)
+    middle = np.cumsum(tied, axis=1) - tied / 2 + 0.5
+    ranks = np.empty_like(counts)
+    ranks[:, order] = np.repeat(middle, np.diff(np.r_[starts, len(values)]), axis=1)
+    return ranks
 
 
 def by_bin(bins: Sequence[int], more_than: int = 20) -> dict[int, list[int]]:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from .. import checks as given
 from ..errors import InputError
-from ..names import PAPER
+from ..names import PAPER, short_name
 from ..studies.records import MANIFEST, RECORDS, Study, load
 from . import stats
-from .table import FORMATS, Entry, Table, render
+from .table import FORMATS, Entry, Sheet, render
 
 # Titles by which the pages look a stored table up.
 FAITHFUL, VARIANTS = "Faithfulness (nats)", "Variants of AG and HCB"
@@ -31,16 +31,6 @@ TESTED = ("u_nll", "p_nll", "a_kl", "g_kl")
 BIN = 20  # pairs; a distance with so many or fewer is not shown
 
 
-def short_name(name: str) -> str:
-    """How these tables name a construction: as options do, with capitals for the paper's own.
-
-    Chapters and figures have more room: see :func:`mlmjoint.claims.label`.
-    """
-    if name == "unary":
-        return "MLM's own conditionals"
-    return name.upper() if name in PAPER else name
-
-
 def mean(values: Sequence, metric: str = "", seed: int = 0) -> Entry | None:
     """A metric's mean over examples with its 95 % interval; perplexities as exp of both."""
     if not values or any(value is None for value in values):
@@ -51,7 +41,7 @@ def mean(values: Sequence, metric: str = "", seed: int = 0) -> Entry | None:
     return Entry(*found)
 
 
-def metric_table(study: Study, title: str, metrics: Sequence[str], names, seed=0) -> Table:
+def metric_sheet(study: Study, title: str, metrics: Sequence[str], names, seed=0) -> Sheet:
     """One row per construction, one column per metric."""
     metrics = [m for m in metrics if any(_known(study.values(name, m)) for name in names)]
     rows = []
@@ -59,10 +49,10 @@ def metric_table(study: Study, title: str, metrics: Sequence[str], names, seed=0
         entries = [mean(study.values(name, metric), metric, seed) for metric in metrics]
         if any(entry is not None for entry in entries):
             rows.append([short_name(name), *entries])
-    return Table(title, ["construction", *(HEADINGS[m] for m in metrics)], rows)
+    return Sheet(title, ["construction", *(HEADINGS[m] for m in metrics)], rows)
 
 
-def jsd_table(study: Study, seed: int = 0) -> Table:
+def jsd_sheet(study: Study, seed: int = 0) -> Sheet:
     """Mean Jensen-Shannon divergence of every two joints, in nats."""
     methods = study.methods
     rows = []
@@ -71,10 +61,10 @@ def jsd_table(study: Study, seed: int = 0) -> Table:
         for l, second in enumerate(methods[k + 1 :], k + 1):
             row[l] = mean(study.jsd(first, second), seed=seed)
         rows.append(row)
-    return Table(JSD, ["", *map(short_name, methods[1:])], rows)
+    return Sheet(JSD, ["", *map(short_name, methods[1:])], rows)
 
 
-def incompatibility_table(studies: Sequence[Study], seed: int = 0) -> Table:
+def incompatibility_sheet(studies: Sequence[Study], seed: int = 0) -> Sheet:
     """How far the MLM's conditionals are from having a joint, one row per study."""
     rows = []
     for study in studies:
@@ -86,10 +76,10 @@ def incompatibility_table(studies: Sequence[Study], seed: int = 0) -> Table:
             row.insert(2, None)
         rows.append(row)
     columns = ["study", "incompatibility", "AG objective (nats)", "pairs"]
-    return Table("Incompatibility", columns, rows)
+    return Sheet("Incompatibility", columns, rows)
 
 
-def paired_table(study: Study, metrics: Sequence[str] = TESTED, seed: int = 0) -> Table:
+def paired_sheet(study: Study, metrics: Sequence[str] = TESTED, seed: int = 0) -> Sheet:
     """For each two constructions the mean difference per example and p, Holm over each column."""
     columns, rows = ["first − second"], {}
     for metric in metrics:
@@ -101,10 +91,10 @@ def paired_table(study: Study, metrics: Sequence[str] = TESTED, seed: int = 0) -
         for found in stats.compare_all(held, seed):
             row = rows.setdefault(f"{found.first} − {found.second}", [])
             row += [Entry(*found.difference), Entry(found.p_holm, kind="p")]
-    return Table(PAIRED, columns, [[name, *row] for name, row in rows.items()])
+    return Sheet(PAIRED, columns, [[name, *row] for name, row in rows.items()])
 
 
-def distance_table(study: Study, by: str = "distance", metric: str = "p_nll", seed=0) -> Table:
+def distance_sheet(study: Study, by: str = "distance", metric: str = "p_nll", seed=0) -> Sheet:
     """Mean of a metric per distance, one column per construction; bins of ≤ 20 pairs dropped."""
     if any(by not in record for record in study.records):
         raise InputError(f"{study.folder} has no {by}; only toy sentences come with trees")
@@ -119,10 +109,10 @@ def distance_table(study: Study, by: str = "distance", metric: str = "p_nll", se
         rows.append([str(key), Entry(len(indices)), *entries])
     what = "tokens" if by == "distance" else "tree"
     headings = ["distance", "pairs", *map(short_name, study.methods)]
-    return Table(f"{NATS[metric]} by distance ({what})", headings, rows)
+    return Sheet(f"{NATS[metric]} by distance ({what})", headings, rows)
 
 
-def tables(studies: Sequence[Study], by: str | None = None, metric="p_nll", seed=0) -> list[Table]:
+def sheets(studies: Sequence[Study], by: str | None = None, metric="p_nll", seed=0) -> list[Sheet]:
     """Every table of some studies, in the order of the paper; ``by`` asks for distances instead."""
     out = []
     for study in studies:
@@ -130,25 +120,25 @@ def tables(studies: Sequence[Study], by: str | None = None, metric="p_nll", seed
             raise InputError(f"{study.folder} has no finished pair yet; run its study first")
         made = []
         if by == "distance":
-            made.append(distance_table(study, "distance", metric, seed))
+            made.append(distance_sheet(study, "distance", metric, seed))
             if all("tree_distance" in record for record in study.records):
-                made.append(distance_table(study, "tree_distance", metric, seed))
+                made.append(distance_sheet(study, "tree_distance", metric, seed))
         else:
             names = ["unary", *study.methods]
-            made.append(metric_table(study, "Perplexity", PERPLEXITIES, names, seed))
+            made.append(metric_sheet(study, "Perplexity", PERPLEXITIES, names, seed))
             kl = ("a_kl", "g_kl", "kl_true")
-            made.append(metric_table(study, FAITHFUL, kl, names, seed))
+            made.append(metric_sheet(study, FAITHFUL, kl, names, seed))
             if len(study.methods) > 1:
-                made += [jsd_table(study, seed), paired_table(study, seed=seed)]
+                made += [jsd_sheet(study, seed), paired_sheet(study, seed=seed)]
             variants = _with_variants(study)
             if variants:
                 metrics = (*PERPLEXITIES, *kl)
-                made.append(metric_table(study, VARIANTS, metrics, variants, seed))
+                made.append(metric_sheet(study, VARIANTS, metrics, variants, seed))
         for table in made:
             table.study = study.name
             table.title += f": {study.name}, n = {len(study.records)}"
         out += made
-    return out if by else [*out, incompatibility_table(studies, seed)]
+    return out if by else [*out, incompatibility_sheet(studies, seed)]
 
 
 def verdicts(studies: Sequence[Study], seed: int = 0) -> str:
@@ -217,7 +207,7 @@ def run(args) -> None:
     if args.claims:
         print(verdicts(studies, args.seed), end="")
         return
-    made = tables(studies, args.by, args.metric or "p_nll", args.seed)
+    made = sheets(studies, args.by, args.metric or "p_nll", args.seed)
     for table in made:
         if not table.rows:
             _say(f"{table.title}: no distance has more than {BIN} pairs, so there is no table")

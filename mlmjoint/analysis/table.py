@@ -1,4 +1,7 @@
-"""Tables of numbers with intervals, as Markdown, CSV, LaTeX, HTML or plain text."""
+"""Printed tables of numbers with intervals: Markdown, CSV, LaTeX, HTML or plain text.
+
+In this package a *table* is V×V; what is printed is a *sheet*.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 FORMATS = ("markdown", "csv", "latex")
-# What pdflatex would refuse, or print as something else: "<" comes out as "¡" in its usual font.
+# Characters that pdflatex refuses or prints as another: "<" becomes "¡" in its usual font.
 _LATEX = {letter: rf"\{letter}" for letter in "&%_#${}"}
 _LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 _LATEX |= {"–": "--", "—": "---", "’": "'", "…": r"\dots{}", "\u00a0": "~"}
@@ -24,8 +27,8 @@ _LATEX |= {letter: f"${formula}$" for letter, formula in _MATH.items()}
 class Entry:
     """A number, with its interval where it has one.
 
-    ``kind`` "p" is a p-value; "difference" is signed, to the decimals its interval is worth, and
-    followed by its ``mark``, say a star for a significant one.
+    ``kind`` "p" is a p-value; "difference" is signed, rounded to the decimals its interval
+    justifies, and followed by its ``mark``, say a star if it is significant.
     """
 
     value: float
@@ -46,7 +49,7 @@ class Entry:
         if self.kind == "difference" and 0 < self.high - self.low < math.inf:
             decimals = max(0, min(6, 1 - math.floor(math.log10((self.high - self.low) / 2))))
             value, low, high = (
-                # Adding zero takes the sign off a zero.
+                # Adding zero turns -0.0 into 0.0.
                 f"{round(x, decimals) + 0.0:+.{decimals}f}".replace("-", "−")
                 for x in (self.value, self.low, self.high)
             )
@@ -60,24 +63,24 @@ class Entry:
 
 
 @dataclass
-class Table:
-    """Rows of text and entries under headings; None is an empty cell."""
+class Sheet:
+    """Rows of text and entries under column headings; None is an empty cell."""
 
     title: str
     columns: list[str]
     rows: list[list]
     study: str = ""
 
-    def turned(self, corner: str = "construction") -> Table:
-        """The same with rows for columns, where columns are many and rows are few."""
+    def turned(self, corner: str = "construction") -> Sheet:
+        """The transpose, for a sheet of many columns and few rows."""
         columns = [corner, *(_text(row[0]) for row in self.rows)]
         cells = zip(*(row[1:] for row in self.rows), strict=True)
         rows = [[name, *line] for name, line in zip(self.columns[1:], cells, strict=True)]
-        return Table(self.title, columns, rows, self.study)
+        return Sheet(self.title, columns, rows, self.study)
 
 
 def number(value: float, digits: int = 4) -> str:
-    """So many significant digits, without exponents where a reader can do without."""
+    """A number to ``digits`` significant digits, without an exponent between 0.001 and 10⁶."""
     if math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -92,33 +95,40 @@ def number(value: float, digits: int = 4) -> str:
     return f"{value:.{decimals}f}".replace("-", "−")
 
 
-def render(tables: Sequence[Table], form: str = "markdown") -> str:
-    """All tables in one text; CSV has one line per number, the others one table after another."""
+def render(sheets: Sequence[Sheet], form: str = "markdown") -> str:
+    """All sheets as one text; CSV has one line per number, the others one sheet after another."""
     if form == "csv":
-        return to_csv(tables)
-    return "\n".join({"markdown": to_markdown, "latex": to_latex}[form](table) for table in tables)
+        return to_csv(sheets)
+    return "\n".join({"markdown": to_markdown, "latex": to_latex}[form](sheet) for sheet in sheets)
 
 
-def to_markdown(table: Table) -> str:
-    cells = [[_text(cell).replace("|", "\\|") for cell in row] for row in table.rows]
-    rule = ["---"] + ["---:"] * (len(table.columns) - 1)
-    lines = [table.columns, rule, *cells]
-    body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return f"**{table.title}**\n\n{body}\n"
+def to_markdown(sheet: Sheet) -> str:
+    return f"**{sheet.title}**\n\n" + "\n".join(markdown_lines(sheet.columns, sheet.rows)) + "\n"
 
 
-def to_latex(table: Table) -> str:
+def markdown_lines(columns: Sequence[str], rows: Sequence[Sequence], align: str = "l") -> list[str]:
+    """A Markdown table; ``align`` has l (text) or r (numbers) per column, r where it ends.
+
+    >>> markdown_lines(["name", "V"], [["toy", 262]])
+    ['| name | V |', '| --- | ---: |', '| toy | 262 |']
+    """
+    rule = [{"l": "---", "r": "---:"}[side] for side in align.ljust(len(columns), "r")]
+    cells = [[_text(cell).replace("|", "\\|") for cell in row] for row in rows]
+    return ["| " + " | ".join(line) + " |" for line in ([*columns], rule, *cells)]
+
+
+def to_latex(sheet: Sheet) -> str:
     """A booktabs table."""
-    body = [" & ".join(_escape(_text(cell)) for cell in row) + r" \\" for row in table.rows]
-    # A bracket or a star after a row's end would be read as its option.
+    body = [" & ".join(_escape(_text(cell)) for cell in row) + r" \\" for row in sheet.rows]
+    # A bracket or a star at the start of a row would be read as an option of the row before it.
     body = [f"{{}}{line}" if line[0] in "[*" else line for line in body]
-    heading = " & ".join(map(_escape, table.columns)) + r" \\"
+    heading = " & ".join(map(_escape, sheet.columns)) + r" \\"
     return "\n".join(
         [
             r"\begin{table}",
             r"\centering",
-            rf"\caption{{{_escape(table.title)}}}",
-            rf"\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
+            rf"\caption{{{_escape(sheet.title)}}}",
+            rf"\begin{{tabular}}{{l{'r' * (len(sheet.columns) - 1)}}}",
             r"\toprule",
             heading,
             r"\midrule",
@@ -131,17 +141,17 @@ def to_latex(table: Table) -> str:
     )
 
 
-def to_html(table: Table, digits: int = 4) -> str:
-    """A table that scrolls in a box of its own, with headings that a screen reader announces."""
-    title = html.escape(table.title)
-    heading = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in table.columns)
+def to_html(sheet: Sheet, digits: int = 4) -> str:
+    """A table that scrolls in its own box, with headings that a screen reader announces."""
+    title = html.escape(sheet.title)
+    heading = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in sheet.columns)
     body = []
-    for name, *cells in table.rows:
+    for name, *cells in sheet.rows:
         shown = "".join(f"<td>{_html_cell(cell, digits)}</td>" for cell in cells)
         body.append(f'<tr><th scope="row">{html.escape(_text(name))}</th>{shown}</tr>')
     return "\n".join(
         [
-            # The style stands here for readers without the book's style sheet, as on Colab.
+            # The style is inline for readers without the book's style sheet, as on Colab.
             f'<div class="numbers" role="region" aria-label="{title}" tabindex="0"'
             ' style="overflow-x: auto">',
             f"<table><caption>{title}</caption>",
@@ -153,31 +163,36 @@ def to_html(table: Table, digits: int = 4) -> str:
     )
 
 
-def to_text(table: Table, digits: int = 4) -> str:
+def to_text(sheet: Sheet, digits: int = 4) -> str:
     """Aligned columns for a terminal: the first to the left, the others to the right."""
-    cells = [[" ".join(_parts(cell, digits)) for cell in row] for row in table.rows]
-    widths = [max(map(len, column)) for column in zip(table.columns, *cells, strict=True)]
-    lines = [table.title]
-    for first, *rest in (table.columns, *cells):
-        parts = [t.rjust(width) for t, width in zip(rest, widths[1:], strict=True)]
-        lines.append("  ".join([first.ljust(widths[0]), *parts]).rstrip())
-    return "\n".join(lines)
+    cells = [[" ".join(_parts(cell, digits)) for cell in row] for row in sheet.rows]
+    right = [False] + [True] * (len(sheet.columns) - 1)
+    return "\n".join([sheet.title, *aligned([sheet.columns, *cells], right)])
 
 
-def to_csv(tables: Sequence[Table]) -> str:
+def aligned(lines: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
+    """Lines of text in columns two spaces apart, flush right where ``right`` says so."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    out = []
+    for line in lines:
+        cells = zip(line, widths, right, strict=True)
+        out.append("  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in cells).rstrip())
+    return out
+
+
+def to_csv(sheets: Sequence[Sheet]) -> str:
     """Long format at full precision: study, table, row, column, value, low, high."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["study", "table", "row", "column", "value", "low", "high"])
-    for table in tables:
-        for name, *cells in table.rows:
-            for column, cell in zip(table.columns[1:], cells, strict=True):
+    for sheet in sheets:
+        for name, *cells in sheet.rows:
+            for column, cell in zip(sheet.columns[1:], cells, strict=True):
                 if cell is not None:
-                    ends = ["" if math.isnan(end) else end for end in (cell.low, cell.high)]
-                    value = "" if math.isnan(cell.value) else cell.value
-                    # Incompatibility has its studies in its rows.
-                    study = table.study or name
-                    writer.writerow([study, table.title, name, column, value, *ends])
+                    numbers = (cell.value, cell.low, cell.high)
+                    # The sheet of incompatibilities has one study per row.
+                    place = [sheet.study or name, sheet.title, name, column]
+                    writer.writerow([*place, *("" if math.isnan(x) else x for x in numbers)])
     return out.getvalue()
 
 
@@ -192,7 +207,7 @@ def _parts(cell, digits: int) -> list[str]:
 def _html_cell(cell, digits: int) -> str:
     value, *interval = map(html.escape, _parts(cell, digits))
     if isinstance(cell, Entry):
-        value = value.replace(" ", "\u00a0")  # words may break at the end of a line, numbers not
+        value = value.replace(" ", "\u00a0")  # lines may break between words, not within a number
     return value + "".join(f' <span class="interval">{text}</span>' for text in interval)
 
 

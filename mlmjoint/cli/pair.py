@@ -84,12 +84,12 @@ def run(args: argparse.Namespace) -> None:
     args.methods = check_methods(args.methods)
     args.batch_size = options.batch_size(args.batch_size)
     if args.heatmap:
-        from ..figures.style import check_path
+        from ..figures import check_path
 
         check_path(args.heatmap)
     answer = build(args)
     if args.heatmap:
-        from ..figures.style import draw_joints, save
+        from ..figures import draw_joints, save
 
         weights = f"{Path(answer.mlm.name).name} (sha256:{answer.mlm.fingerprint})"
         about = f"{' '.join(answer.context)} by {weights}"

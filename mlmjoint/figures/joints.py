@@ -1,132 +1,106 @@
-"""The chapters' own pictures: the two tables, curves, and points; each is drawn from numbers."""
+"""Heatmaps over pairs of tokens: joint distributions, and the two conditional tables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
 from ..core.tables import Tables
-from .style import COLOURS, LABELS, LINES, house_style
+from ..names import label
+from .style import colour_bar, house_style, panels
 
-# For series that are no construction: told apart by colour, line and mark at once.
-SERIES = (
-    ("#0072B2", "-", "o"),
-    ("#D55E00", "--", "s"),
-    ("#009E73", "-.", "^"),
-    ("#6B6B6B", ":", "D"),
-)
+
+def draw_joints(joints: Mapping[str, Any], tables, size: int = 12, title: str | None = None):
+    """Heatmaps of one or more joints over the same tokens, on one colour scale.
+
+    Parameters
+    ----------
+    joints : mapping from method name to Joint, all over ``tables``
+    tables : Tables, for the names of the tokens
+    size : how many tokens to show on each side: those of the largest mean marginal
+
+    Returns
+    -------
+    matplotlib Figure, one panel per joint, rows position A, columns position B
+    """
+    from matplotlib.colors import LogNorm
+
+    rows, columns = top_tokens(joints, size)
+    blocks = {name: block_probabilities(q, rows, columns) for name, q in joints.items()}
+    highest = max(float(block.max()) for block in blocks.values())
+    norm = LogNorm(vmin=highest * 1e-4, vmax=highest, clip=True)
+    down = -(-len(blocks) // (3 if len(blocks) <= 6 else 5))
+    across = -(-len(blocks) // down)
+    width = 1.6 + 0.21 * len(columns) * across + 0.5 * across
+    height = 0.8 + 0.27 * len(rows) * down
+    with house_style():
+        figure, axes = panels(len(blocks), across, width, height, sharex=True, sharey=True)
+        for axis, (name, block) in zip(axes.flat, blocks.items(), strict=False):
+            image = _heatmap(axis, block, norm)
+            axis.set_title(label(name))
+        for axis in axes[:, 0]:
+            _name_rows(axis, tables, rows)
+        for column in range(across):
+            lowest = [axis for axis in axes[:, column] if axis.get_visible()][-1]
+            _name_columns(lowest, tables, columns)
+            lowest.tick_params(labelbottom=True)
+        colour_bar(figure, image, axes, "probability of the pair")
+        if title:
+            figure.suptitle(title)
+    return figure
 
 
 def draw_tables(tables: Tables, size: int = 12):
     """p(a | b) and p(b | a) side by side over the likeliest tokens with both masked."""
     from matplotlib.colors import PowerNorm
-    from matplotlib.figure import Figure
 
-    # A square-root scale: a probability of 0.1 must be told from none.
+    # A square-root scale, on which a probability of 0.1 is visibly not zero.
     norm = PowerNorm(0.5, vmin=0, vmax=1)
     rows, columns = (likeliest(v, size) for v in (tables.log_p_a, tables.log_p_b))
+    titles = ("p(a | b): each column sums to one", "p(b | a): each row sums to one")
     with house_style():
-        figure = Figure(figsize=(7.6, 1.8 + 0.25 * len(rows)), layout="constrained")
-        axes = figure.subplots(1, 2, sharey=True)
-        titles = ("p(a | b): each column sums to one", "p(b | a): each row sums to one")
-        for axis, table, title in zip(axes, (tables.log_a, tables.log_b), titles, strict=True):
-            block = table[rows][:, columns].double().exp().cpu().numpy()
-            image = axis.imshow(block, norm=norm, aspect="auto")
-            names = [str(tables.token(1, int(j))) for j in columns]
-            axis.set_xticks(range(len(columns)), names, rotation=90)
+        figure, axes = panels(2, 2, 7.6, 1.8 + 0.25 * len(rows), sharey=True)
+        for axis, table, title in zip(axes[0], (tables.log_a, tables.log_b), titles, strict=True):
+            image = _heatmap(axis, table[rows][:, columns].double().exp().cpu(), norm)
+            _name_columns(axis, tables, columns)
             axis.set_title(title, fontsize=10)
-            axis.set_xlabel("token at B")
-            axis.tick_params(length=0)
-            axis.spines[:].set_visible(False)
-        axes[0].set_yticks(range(len(rows)), [str(tables.token(0, int(i))) for i in rows])
-        axes[0].set_ylabel("token at A")
-        bar = figure.colorbar(image, ax=axes, fraction=0.03, pad=0.02)
-        bar.set_label("probability")
-        bar.outline.set_visible(False)
+        _name_rows(axes[0, 0], tables, rows)
+        colour_bar(figure, image, axes, "probability")
     return figure
+
+
+def _heatmap(axis, block: torch.Tensor, norm):
+    image = axis.imshow(block.numpy(), norm=norm, aspect="auto")
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    return image
+
+
+def _name_rows(axis, tables: Tables, rows: torch.Tensor) -> None:
+    axis.set_yticks(range(len(rows)), [str(tables.token(0, int(i))) for i in rows])
+    axis.set_ylabel("token at A")
+
+
+def _name_columns(axis, tables: Tables, columns: torch.Tensor) -> None:
+    names = [str(tables.token(1, int(j))) for j in columns]
+    axis.set_xticks(range(len(columns)), names, rotation=90)
+    axis.set_xlabel("token at B")
+
+
+def top_tokens(joints: Mapping[str, Any], size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The tokens of the largest mean marginal over the joints, at A and at B, likeliest first."""
+    sides = zip(*(q.log_marginals() for q in joints.values()), strict=True)
+    means = [torch.stack([m.exp().double().cpu() for m in side]).mean(0) for side in sides]  # (V,)
+    return likeliest(means[0], size), likeliest(means[1], size)
 
 
 def likeliest(log_p: torch.Tensor, size: int) -> torch.Tensor:
-    """Indices of the largest entries, likeliest first; ties in the order of the indices."""
+    """Indices of the largest entries, largest first; ties by index, so a picture never changes."""
     return torch.sort(log_p, descending=True, stable=True).indices[:size]
 
 
-def draw_curves(
-    curves: Mapping[str, tuple[Sequence[float], Sequence[float]]],
-    x: str,
-    y: str,
-    log_x: bool = False,
-    log_y: bool = False,
-    marks: bool = True,
-    height: float = 3.4,
-):
-    """Curves with a legend; a construction's name brings its own colour and line."""
-    from matplotlib.figure import Figure
-
-    with house_style():
-        figure = Figure(figsize=(6.4, height), layout="constrained")
-        axis = figure.subplots()
-        for (name, (xs, ys)), series in zip(curves.items(), _cycle(len(curves)), strict=True):
-            colour, line, mark = series
-            axis.plot(
-                xs,
-                ys,
-                color=COLOURS.get(name, colour),
-                linestyle=LINES.get(name, line),
-                marker=mark if marks else None,
-                markersize=4,
-                label=LABELS.get(name, name),
-            )
-        axis.set_xscale("log" if log_x else "linear")
-        axis.set_yscale("log" if log_y else "linear")
-        axis.set_xlabel(x)
-        axis.set_ylabel(y)
-        axis.grid(alpha=0.25)
-        axis.legend()
-    return figure
-
-
-def draw_points(
-    groups: Mapping[str, tuple[Sequence[float], Sequence[float]]],
-    x: str,
-    y: str,
-    log_x: bool = False,
-    log_y: bool = False,
-    diagonal: bool = False,
-    levels: Mapping[str, float] | None = None,
-):
-    """Points by group; ``diagonal`` draws y = x, ``levels`` draws named horizontal lines."""
-    from matplotlib.figure import Figure
-
-    with house_style():
-        figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-        axis = figure.subplots()
-        for (name, (xs, ys)), series in zip(groups.items(), _cycle(len(groups)), strict=True):
-            colour, _, mark = series
-            axis.scatter(
-                xs, ys, s=14, color=colour, marker=mark, alpha=0.7, linewidths=0, label=name
-            )
-        axis.set_xscale("log" if log_x else "linear")
-        axis.set_yscale("log" if log_y else "linear")
-        if diagonal:
-            low, high = axis.get_xlim()
-            axis.plot([low, high], [low, high], color="#6B6B6B", linestyle=":", label="equal")
-            axis.set_xlim(low, high)
-        for name, level in (levels or {}).items():
-            axis.axhline(
-                level,
-                color=COLOURS.get(name, "#6B6B6B"),
-                linestyle=LINES.get(name, ":"),
-                label=LABELS.get(name, name),
-            )
-        axis.set_xlabel(x)
-        axis.set_ylabel(y)
-        axis.grid(alpha=0.25)
-        # Above the axes: a cloud of points leaves no corner free.
-        axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
-    return figure
-
-
-def _cycle(count: int) -> list[tuple[str, str, str]]:
-    return [SERIES[k % len(SERIES)] for k in range(count)]
+def block_probabilities(q, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+    """q over the given rows and columns only: (rows, columns), without a V×V table."""
+    return q.log_prob(rows[:, None], columns[None, :]).double().exp().cpu()

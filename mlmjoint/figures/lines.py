@@ -1,4 +1,4 @@
-"""Pictures of studies: means with their intervals, drawn from stored numbers."""
+"""Curves, clouds of points, and means with their intervals; each is drawn from numbers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,66 @@ import math
 from collections.abc import Mapping, Sequence
 
 from ..analysis.stats import Interval
-from .joints import SERIES
-from .style import LABELS, house_style
+from ..names import label
+from .style import GREY, house_style, label_axis, legend_above, look, panels, plain_ticks, series
 
+Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 Rows = Mapping[str, Interval]
 
 
+def draw_curves(
+    curves: Series,
+    x: str,
+    y: str,
+    log_x: bool = False,
+    log_y: bool = False,
+    marks: bool = True,
+    height: float = 3.4,
+):
+    """Curves {name: (xs, ys)} with a legend; a construction has its own colour and line."""
+    with house_style():
+        figure, ((axis,),) = panels(1, 1, 6.4, height)
+        for k, (name, (xs, ys)) in enumerate(curves.items()):
+            colour, line, _ = look(name, series(k))
+            mark = series(k)[2] if marks else None
+            how = {"color": colour, "linestyle": line, "marker": mark, "markersize": 4}
+            axis.plot(xs, ys, label=label(name), **how)
+        label_axis(axis, x, y, log_x, log_y)
+        axis.legend()
+    return figure
+
+
+def draw_points(
+    groups: Series,
+    x: str,
+    y: str,
+    log_x: bool = False,
+    log_y: bool = False,
+    diagonal: bool = False,
+    levels: Mapping[str, float] | None = None,
+):
+    """Points by group; ``diagonal`` draws y = x, ``levels`` draws named horizontal lines."""
+    with house_style():
+        figure, ((axis,),) = panels(1, 1, 6.4, 3.6)
+        for k, (name, (xs, ys)) in enumerate(groups.items()):
+            colour, _, mark = series(k)
+            how = {"color": colour, "marker": mark, "alpha": 0.7, "linewidths": 0}
+            axis.scatter(xs, ys, s=14, label=name, **how)
+        label_axis(axis, x, y, log_x, log_y)
+        if diagonal:
+            low, high = axis.get_xlim()
+            axis.plot([low, high], [low, high], color=GREY, linestyle=":", label="equal")
+            axis.set_xlim(low, high)
+        for name, level in (levels or {}).items():
+            colour, line, _ = look(name, (GREY, ":", None))
+            axis.axhline(level, color=colour, linestyle=line, label=label(name))
+        # Above the axes: a cloud of points leaves no corner free.
+        axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
+    return figure
+
+
 def draw_intervals(
-    panels: Mapping[str, Mapping[str, Rows]],
+    panel_rows: Mapping[str, Mapping[str, Rows]],
     x: str | Sequence[str],
     reference: float | None = None,
     log_x: bool = False,
@@ -22,77 +74,67 @@ def draw_intervals(
 ):
     """Points with their intervals, one line per name: {panel: {series: {name: interval}}}.
 
-    Names stand from top to bottom in the order of the first series; series are told apart by
-    colour and mark, and lie a little above and below each other. ``reference`` is a vertical line,
-    zero for a difference. ``x`` labels all panels, or each its own. No panel reaches beyond
-    ``cut``: a point that would is an arrow there, with its value.
+    Names run from top to bottom in the order of the first series; series differ in colour and
+    marker, and lie a little above and below each other. ``reference`` is a vertical line, zero for
+    a difference. ``x`` labels all panels, or each its own. No panel extends beyond ``cut``: a point
+    that would is drawn there as an arrow with its value.
     """
-    from matplotlib.figure import Figure
-
-    first = next(iter(panels.values()))
+    first = next(iter(panel_rows.values()))
     names = list(next(iter(first.values())))
-    order = list(dict.fromkeys(name for series in panels.values() for name in series))
-    labels = [x] * len(panels) if isinstance(x, str) else list(x)
-    down = -(-len(panels) // across)
+    order = list(dict.fromkeys(name for rows in panel_rows.values() for name in rows))
+    labels = [x] * len(panel_rows) if isinstance(x, str) else list(x)
+    down = -(-len(panel_rows) // across)
+    handles: dict = {}
     with house_style():
-        height = 0.9 + 0.24 * len(names)
-        figure = Figure(figsize=(6.6, height * down + 0.3), layout="constrained")
-        axes = list(figure.subplots(down, across, squeeze=False, sharey=True).flat)
-        for axis, (title, series), label in zip(axes, panels.items(), labels, strict=False):
-            _draw_rows(axis, names, series, order, cut)
+        height = (0.9 + 0.24 * len(names)) * down + 0.3
+        figure, axes = panels(len(panel_rows), across, 6.6, height, sharey=True)
+        for axis, (title, rows), text in zip(axes.flat, panel_rows.items(), labels, strict=False):
+            _draw_rows(axis, names, rows, order, cut)
             if reference is not None:
-                axis.axvline(reference, color="#6B6B6B", linewidth=0.8, linestyle="--", zorder=0)
+                axis.axvline(reference, color=GREY, linewidth=0.8, linestyle="--", zorder=0)
             if log_x:
-                _plain_log(axis)
-            axis.set_xlabel(label)
+                _log_axis(axis)
+            axis.set_xlabel(text)
             axis.set_title(title)
             axis.grid(axis="x", alpha=0.25)
-        for axis in axes[len(panels) :]:
-            axis.set_visible(False)
-        marks = {n: h for a in axes for h, n in zip(*a.get_legend_handles_labels(), strict=True)}
+            marks, shown = axis.get_legend_handles_labels()
+            handles |= zip(shown, marks, strict=True)
         if len(order) > 1:
-            handles = [marks[name] for name in order]
-            figure.legend(handles, order, loc="outside upper center", ncols=len(order))
+            legend_above(figure, (handles[name] for name in order), order)
     return figure
 
 
-def _plain_log(axis) -> None:
-    """A logarithmic axis with numbers as one writes them: 20, 50, 100, not powers of ten."""
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
+def _log_axis(axis) -> None:
+    from matplotlib.ticker import LogLocator, MaxNLocator
 
     axis.set_xscale("log")
     low, high = axis.get_xlim()
-    wide = high > 3 * low  # else there may be none of 1, 2 and 5 in it
+    wide = high > 3 * low  # a narrower range may contain none of 1, 2 and 5
     steps = (1.0,) if high > 100 * low else (1.0, 2.0, 5.0)
-    locator = LogLocator(subs=steps) if wide else MaxNLocator(4, steps=[1, 2, 5, 10])
-    axis.xaxis.set_major_locator(locator)
-    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axis.xaxis.set_minor_locator(NullLocator())
+    plain_ticks(axis.xaxis, LogLocator(subs=steps) if wide else MaxNLocator(4, steps=[1, 2, 5, 10]))
 
 
-def _draw_rows(
-    axis, names: Sequence[str], series: Mapping[str, Rows], order: list[str], cut: float
-) -> None:
-    """A panel that lacks a series leaves its place empty: colours mean the same in all."""
+def _draw_rows(axis, names: Sequence[str], rows: Mapping[str, Rows], order, cut: float) -> None:
+    """A panel that lacks a series leaves its place empty: colours mean the same in all panels."""
     room = 0.5 / max(1, len(order))  # so that no series reaches into the next name's line
-    for name, rows in series.items():
+    for name, intervals in rows.items():
         k = order.index(name)
-        colour, _, mark = SERIES[k % len(SERIES)]
+        colour, _, mark = series(k)
         shift = (k - (len(order) - 1) / 2) * room
-        held = [(place + shift, rows[key]) for place, key in enumerate(names) if key in rows]
-        within = [(place, f) for place, f in held if f.value <= cut]
+        placed = [(at + shift, intervals[key]) for at, key in enumerate(names) if key in intervals]
+        within = [(place, one) for place, one in placed if one.value <= cut]
         places = [place for place, _ in within]
-        ends = [f.low for _, f in within], [min(f.high, cut) for _, f in within]
+        ends = [one.low for _, one in within], [min(one.high, cut) for _, one in within]
         axis.hlines(places, *ends, color=colour, linewidth=1.6)
-        middle = [f.value for _, f in within]
+        middle = [one.value for _, one in within]
         axis.plot(middle, places, linestyle="none", color=colour, marker=mark, label=name, ms=5)
-        for place, found in held:
-            if found.value > cut:
+        for place, one in placed:
+            if one.value > cut:
                 axis.plot(cut, place, color=colour, marker=">", ms=5, clip_on=False)
-                told, side = f"{found.value:.2g} ", "bottom" if shift < 0 else "top"
-                axis.text(cut, place, told, color=colour, ha="right", va=side, fontsize=7)
-    if any(f.high > cut for rows in series.values() for f in rows.values()):
+                text, side = f"{one.value:.2g} ", "bottom" if shift < 0 else "top"
+                axis.text(cut, place, text, color=colour, ha="right", va=side, fontsize=7)
+    if any(one.high > cut for intervals in rows.values() for one in intervals.values()):
         axis.set_xlim(right=cut)
-    axis.set_yticks(range(len(names)), [LABELS.get(name, name) for name in names])
+    axis.set_yticks(range(len(names)), [label(name) for name in names])
     axis.set_ylim(len(names) - 0.5, -0.5)
     axis.tick_params(axis="y", length=0)

@@ -1,4 +1,4 @@
-"""Pictures of stored studies: gains against distance, errors over training, joints apart."""
+"""Figures of stored studies: gains by distance, errors over training, divergences of joints."""
 
 from __future__ import annotations
 
@@ -6,84 +6,66 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..analysis.claims import PAPER
 from ..analysis.stats import Interval
-from ..errors import InputError
-from .joints import SERIES
-from .style import COLOURS, LABELS, LINES, house_style
-
-MARKS = {"mrf": "s", "mrf-l": "D", "hcb": "^", "ag": "o", "chain-geo": "v", "chain-mean": "P"}
-GREY = "#6B6B6B"
+from ..names import PAPER, label
+from .style import GREY, colour_bar, house_style, legend_above, look, panels, plain_ticks, series
 
 
 def draw_distance(
-    panels: Mapping[str, Mapping[str, Sequence[tuple[float, Interval]]]],
+    curves: Mapping[str, Mapping[str, Sequence[tuple[float, Interval]]]],
     x: str = "distance in tokens",
     log_x: bool = True,
     across: int = 2,
 ):
     """Mean gain over the MLM against distance, one panel per study, with 95 % intervals.
 
-    ``panels`` maps a title to :func:`mlmjoint.distance.curves`. Each panel has its own scale of
-    gains, which differ by orders of magnitude between models; a bar that is far longer than the
-    curves are high is cut at the edge.
+    ``curves`` maps a title to :func:`mlmjoint.analysis.distance.curves`. Each panel has its own
+    scale, because gains differ by orders of magnitude between models; a bar far longer than the
+    curves are high is cut off at the edge.
     """
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FixedLocator, NullLocator
-
-    if not panels:
-        raise InputError("nothing to draw; give at least one study")
-    across = min(across, len(panels))
-    down = -(-len(panels) // across)
+    across = min(across, len(curves))
+    down = -(-len(curves) // across)
     with house_style():
-        figure = Figure(figsize=(3.8 * across, 0.5 + 2.6 * down), layout="constrained")
-        axes = figure.subplots(down, across, squeeze=False)
+        figure, axes = panels(len(curves), across, 3.8 * across, 0.5 + 2.6 * down)
         lines = {}
-        for axis, (name, curves) in zip(axes.flat, panels.items(), strict=False):
-            for k, (method, points) in enumerate(curves.items()):
+        for axis, (title, methods) in zip(axes.flat, curves.items(), strict=False):
+            for k, (method, points) in enumerate(methods.items()):
                 if points:
-                    lines[method] = _draw_curve(axis, method, points, k, len(curves), log_x)
+                    lines[method] = _draw_curve(axis, method, points, k, len(methods), log_x)
+            points = [point for some in methods.values() for point in some]
             axis.axhline(0, color=GREY, linewidth=0.8)
-            _fit(axis, [gain for points in curves.values() for _, gain in points])
-            axis.set_title(name, fontsize=9)
-            if log_x:
-                axis.set_xscale("log")
-                seen = [place for points in curves.values() for place, _ in points]
-                ticks = _ticks(min(seen, default=1), max(seen, default=2))
-                axis.xaxis.set_major_locator(FixedLocator(ticks))
-                axis.xaxis.set_minor_locator(NullLocator())
-                axis.set_xticklabels([str(tick) for tick in ticks])
-            if not any(curves.values()):
-                axis.text(
-                    0.5, 0.5, "no bin has enough pairs", ha="center", transform=axis.transAxes
-                )
+            axis.set_title(title, fontsize=9)
+            if points:
+                _fit(axis, [gain for _, gain in points])
+            else:
+                text = "no bin has enough pairs"
+                axis.text(0.5, 0.5, text, ha="center", transform=axis.transAxes)
                 axis.set_yticks([])
+            if log_x:
+                _doubling_ticks(axis, [place for place, _ in points] or [1, 2])
             axis.grid(alpha=0.25)
-        for axis in axes.flat[len(panels) :]:
-            axis.set_visible(False)
         figure.supxlabel(x, fontsize=10)
         figure.supylabel("gain over the MLM, nats per token", fontsize=10)
         if lines:
-            names = [LABELS.get(method, method) for method in lines]
-            figure.legend(lines.values(), names, loc="outside upper center", ncols=len(names))
+            legend_above(figure, lines.values(), list(map(label, lines)))
     return figure
 
 
 def _draw_curve(axis, method: str, points, k: int, count: int, log_x: bool):
-    """One curve with error bars, a little to the side so that bars do not cover each other."""
+    """One curve with error bars, shifted a little so that bars do not cover each other."""
     shift = (k - (count - 1) / 2) * 0.03
     places = np.array([place for place, _ in points])
     places = places * np.exp(shift) if log_x else places + 3 * shift
     mean, low, high = np.array([gain for _, gain in points]).T
-    colour, line, mark = SERIES[k % len(SERIES)]  # for what is no construction
     low, high = (np.where(np.isnan(end), mean, end) for end in (low, high))
+    colour, line, mark = look(method, series(k))
     return axis.errorbar(
         places,
         mean,
         yerr=[np.maximum(mean - low, 0), np.maximum(high - mean, 0)],
-        color=COLOURS.get(method, colour),
-        linestyle=LINES.get(method, line),
-        marker=MARKS.get(method, mark),
+        color=colour,
+        linestyle=line,
+        marker=mark,
         markersize=4,
         linewidth=1.4,
         elinewidth=0.8,
@@ -92,9 +74,7 @@ def _draw_curve(axis, method: str, points, k: int, count: int, log_x: bool):
 
 
 def _fit(axis, gains: Sequence[Interval]) -> None:
-    """A scale for the means: one bar of a bin with an outlier must not flatten every curve."""
-    if not gains:
-        return
+    """A scale for the means: the long bar of one bin must not flatten every curve."""
     middle, low, high = np.array(gains).T
     bottom, top = min(middle.min(), 0), max(middle.max(), 0)
     span = (top - bottom) or 1.0
@@ -102,9 +82,13 @@ def _fit(axis, gains: Sequence[Interval]) -> None:
     axis.set_ylim(ends[0] - 0.05 * span, ends[1] + 0.05 * span)
 
 
-def _ticks(low: float, high: float) -> list[int]:
-    powers = [2**k for k in range(12)]
-    return [tick for tick in powers if low / 1.5 <= tick <= high * 1.5] or [1, 2]
+def _doubling_ticks(axis, places: Sequence[float]) -> None:
+    from matplotlib.ticker import FixedLocator
+
+    axis.set_xscale("log")
+    low, high = min(places) / 1.5, max(places) * 1.5
+    ticks = [2**k for k in range(12) if low <= 2**k <= high]
+    plain_ticks(axis.xaxis, FixedLocator(ticks or [1, 2]))
 
 
 def draw_training(
@@ -115,48 +99,38 @@ def draw_training(
 ):
     """Mean errors and incompatibility over training: {construction: one error for each step}.
 
-    Errors fall by orders of magnitude, beside which constructions hardly differ. So they are drawn
-    twice: as they are, and as multiples of the ``reference``, where each curve bears its name.
+    Errors fall by orders of magnitude, so that constructions hardly differ on their scale. They are
+    drawn twice: as they are, and as multiples of the ``reference``, where each curve is named.
     """
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator
 
-    if not steps or reference not in errors:
-        raise InputError(f"no steps or no {reference!r} to draw; give both")
     with house_style():
         figure = Figure(figsize=(6.8, 4.6), layout="constrained")
         parts = figure.subplot_mosaic([["error", "share"], ["clash", "share"]], sharex=True)
         base = np.asarray(errors[reference])
         for name, values in errors.items():
-            how = {"color": COLOURS.get(name, GREY), "linestyle": LINES.get(name, "-")}
-            how["linewidth"] = 1.6 if name in PAPER else 1.0
+            colour, line, _ = look(name, (GREY, "-", None))
+            how = {"color": colour, "linestyle": line, "linewidth": 1.6 if name in PAPER else 1.0}
             parts["error"].plot(steps, values, **how)
             parts["share"].plot(steps, np.asarray(values) / base, **how)
         middle, low, high = np.array(incompatibility).T
-        # A sequence of its own: neither colour nor mark is that of a construction.
+        # Grey, because this curve belongs to no construction.
         parts["clash"].plot(steps, middle, color=GREY, marker="o", markersize=3)
         parts["clash"].fill_between(steps, low, high, color=GREY, alpha=0.25, linewidth=0)
         parts["clash"].set_ylim(bottom=0)
         for part in ("error", "share"):
             parts[part].set_yscale("log")
-        _plain_ticks(parts["share"])
+        plain_ticks(parts["share"].yaxis, LogLocator(subs=(1, 2, 3, 4, 5, 7)))
         _name_ends(parts["share"], steps[-1], {n: v[-1] / base[-1] for n, v in errors.items()})
-        against = LABELS.get(reference, reference)
-        titles = ("KL(truth ‖ joint), nats", f"the same, divided by that of {against}")
-        for part, title in zip(parts, (titles[0], titles[1], "incompatibility"), strict=True):
-            parts[part].set_title(title)
-            parts[part].grid(alpha=0.25)
-            parts[part].set_xscale("log")
+        parts["error"].set_title("KL(truth ‖ joint), nats")
+        parts["share"].set_title(f"the same, divided by that of {label(reference)}")
+        parts["clash"].set_title("incompatibility")
+        for axis in parts.values():
+            axis.grid(alpha=0.25)
+            axis.set_xscale("log")
         figure.supxlabel("training steps", fontsize=10)
     return figure
-
-
-def _plain_ticks(axis) -> None:
-    """Multiples as one writes them, 0.5 and not a power of ten."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 4, 5, 7)))
-    axis.yaxis.set_minor_locator(NullLocator())
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def _name_ends(axis, x: float, ends: Mapping[str, float], room: float = 0.042) -> None:
@@ -165,20 +139,16 @@ def _name_ends(axis, x: float, ends: Mapping[str, float], room: float = 0.042) -
     names = sorted(ends, key=ends.get)
     wanted = [(np.log(ends[name]) - low) / (high - low) for name in names]
     for name, height in zip(names, spread(wanted, room), strict=True):
+        # The line has the curve's colour; the name does not, because yellow ink is hard to read.
+        arrow = {"arrowstyle": "-", "color": look(name, (GREY, "-", None))[0], "linewidth": 0.8}
         axis.annotate(
-            LABELS.get(name, name),
+            label(name),
             (x, ends[name]),
             (1.06, height),
             textcoords="axes fraction",
             va="center",
             fontsize=8,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": COLOURS.get(name, GREY),  # not the name: yellow ink is hard to read
-                "linewidth": 0.8,
-                "relpos": (0, 0.5),
-                "shrinkB": 2,
-            },
+            arrowprops={**arrow, "relpos": (0, 0.5), "shrinkB": 2},
         )
 
 
@@ -201,28 +171,24 @@ def _top(crowd: Sequence[float], room: float) -> float:
     return _bottom(crowd, room) + (len(crowd) - 1) * room
 
 
-def draw_jsd(panels: Mapping[str, np.ndarray], methods: Sequence[str]):
-    """Mean divergences of every two joints as heatmaps on one scale, alike joints side by side.
+def draw_jsd(divergences: Mapping[str, np.ndarray], methods: Sequence[str]):
+    """Mean divergences of every two joints as heatmaps on one scale, similar joints side by side.
 
-    ``panels`` maps a title to a symmetric (m, m) matrix in the order of ``methods``; the order
-    shown is that of a hierarchical clustering of the first.
+    ``divergences`` maps a title to a symmetric (m, m) matrix in the order of ``methods``; the order
+    drawn is that of a hierarchical clustering of the first.
     """
     import seaborn
     from matplotlib import rcParams
     from matplotlib.colors import PowerNorm
-    from matplotlib.figure import Figure
 
-    if not panels:
-        raise InputError("nothing to draw; give at least one study")
-    order = cluster_order(next(iter(panels.values())))
-    names = [LABELS.get(methods[k], methods[k]) for k in order]
-    highest = max(float(matrix.max()) for matrix in panels.values()) or 1.0
-    norm = PowerNorm(0.5, vmin=0, vmax=highest)
+    order = cluster_order(next(iter(divergences.values())))
+    names = [label(methods[k]) for k in order]
+    highest = max(float(matrix.max()) for matrix in divergences.values()) or 1.0
+    norm, count = PowerNorm(0.5, vmin=0, vmax=highest), len(divergences)
     with house_style():
-        figure = Figure(figsize=(1.4 + 3.9 * len(panels), 4.6), layout="constrained")
-        # Not sharey: each heatmap turns its axis over, and two turns of one axis cancel.
-        axes = figure.subplots(1, len(panels), squeeze=False)[0]
-        for axis, (name, matrix) in zip(axes, panels.items(), strict=True):
+        # Not sharey: each heatmap inverts its axis, and two inversions of one axis cancel.
+        figure, (axes,) = panels(count, count, 1.4 + 3.9 * count, 4.6)
+        for axis, (title, matrix) in zip(axes, divergences.items(), strict=True):
             shown = matrix[np.ix_(order, order)]
             numbers = np.array([[millis(value) for value in row] for row in shown])
             np.fill_diagonal(numbers, "")
@@ -242,10 +208,9 @@ def draw_jsd(panels: Mapping[str, np.ndarray], methods: Sequence[str]):
             axis.tick_params(length=0)
             axis.tick_params(axis="x", rotation=90)
             axis.tick_params(axis="y", rotation=0)
-            axis.set_title(name, fontsize=9)
-        bar = figure.colorbar(axes[0].collections[0], ax=list(axes), fraction=0.03, pad=0.02)
-        bar.set_label("mean JSD, nats (numbers: thousandths)")
-        bar.outline.set_visible(False)
+            axis.set_title(title, fontsize=9)
+        bar = "mean JSD, nats (numbers: thousandths)"
+        colour_bar(figure, axes[0].collections[0], list(axes), bar)
     return figure
 
 
@@ -256,9 +221,9 @@ def millis(value: float) -> str:
 
 
 def cluster_order(matrix: np.ndarray) -> list[int]:
-    """An order in which alike joints are neighbours: the leaves of an average-linkage tree.
+    """An order in which similar joints are neighbours: the leaves of an average-linkage tree.
 
-    The square root of the Jensen-Shannon divergence is a metric, so that is what is clustered.
+    The square root of the Jensen–Shannon divergence is a metric, so that is what is clustered.
     """
     from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
     from scipy.spatial.distance import squareform

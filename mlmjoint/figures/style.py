@@ -1,56 +1,24 @@
-"""The house style of every figure, and the picture of a joint distribution as a heatmap."""
+"""The house style of every figure, and the pieces that figures share."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-import torch
-
-from .. import checks as given
+from .. import checks
 from ..errors import InputError
+from ..names import FACTS
 
-# Okabe and Ito's palette: told apart under every common colour blindness, and paired with a line
-# style so that no message rests on colour alone.
-COLOURS = {
-    "mlm": "#000000",
-    "mrf": "#E69F00",
-    "mrf-l": "#D55E00",
-    "hcb": "#009E73",
-    "ag": "#0072B2",
-    "chain-ab": "#56B4E9",
-    "chain-ba": "#CC79A7",
-    "chain-mean": "#7A6FAC",
-    "chain-geo": "#8C6D31",
-    "gibbs": "#6B6B6B",
-}
-LINES = {
-    "mlm": "-",
-    "mrf": "--",
-    "mrf-l": "-.",
-    "hcb": ":",
-    "ag": "-",
-    "chain-ab": "--",
-    "chain-ba": "-.",
-    "chain-mean": ":",
-    "chain-geo": (0, (5, 1, 1, 1)),
-    "gibbs": (0, (1, 1)),
-}
-LABELS = {
-    "mlm": "MLM",
-    "mrf": "MRF",
-    "mrf-l": "MRF-L",
-    "hcb": "HCB",
-    "ag": "AG",
-    "chain-ab": "chain A→B",
-    "chain-ba": "chain B→A",
-    "chain-mean": "chain, mean",
-    "chain-geo": "chain, geometric",
-    "gibbs": "Gibbs",
-}
+GREY = "#6B6B6B"
+# For series that are not constructions: distinguished by colour, line and marker at once.
+SERIES = (
+    ("#0072B2", "-", "o"),
+    ("#D55E00", "--", "s"),
+    ("#009E73", "-.", "^"),
+    (GREY, ":", "D"),
+)
 FORMATS = ("svg", "pdf", "png")
 
 STYLE = {
@@ -94,7 +62,7 @@ def check_path(path: str | Path) -> Path:
     """A path a figure can be written to, checked before any long work is done for it."""
     if importlib.util.find_spec("matplotlib") is None:
         raise InputError('figures need matplotlib; pip install "mlmjoint[figures]"')
-    path = given.path(path)
+    path = checks.path(path)
     if path.suffix.lstrip(".").lower() not in FORMATS:
         raise InputError(f"cannot draw {str(path)!r}; end its name in .{', .'.join(FORMATS)}")
     if not path.parent.is_dir():
@@ -105,90 +73,65 @@ def check_path(path: str | Path) -> Path:
 def save(figure, path: str | Path, about: str | None = None) -> Path:
     """Write a figure without the date, so that drawing it again changes no byte.
 
-    about: what it was made from, written into the file where a reader of it does not see it.
+    about: what it was made from, written into the file's metadata.
     """
     path = check_path(path)
-    import matplotlib
-
     metadata = {
         "svg": {"Date": None, "Description": about},
         "pdf": {"CreationDate": None, "Subject": about},
         "png": {"Description": about} if about else {},
     }
-    with matplotlib.rc_context(STYLE):
+    with house_style():
         figure.savefig(path, metadata=metadata[path.suffix.lstrip(".").lower()])
     return path
 
 
-def draw_joints(joints: Mapping[str, Any], tables, size: int = 12, title: str | None = None):
-    """Heatmaps of one or more joints over the same tokens, on one colour scale.
+def look(name: str, default: tuple) -> tuple:
+    """Colour, line and marker of a construction; the default for any other name."""
+    if name not in FACTS:
+        return default
+    facts = FACTS[name]
+    return facts.colour, facts.line, facts.marker or default[2]
 
-    Parameters
-    ----------
-    joints : mapping from method name to Joint, all over ``tables``
-    tables : Tables, for the names of the tokens
-    size : how many tokens to show on each side: those of the largest mean marginal
 
-    Returns
-    -------
-    matplotlib Figure, one panel per joint, rows position A, columns position B
-    """
-    from matplotlib.colors import LogNorm
+def series(k: int) -> tuple[str, str, str]:
+    """Colour, line and marker of the k-th series."""
+    return SERIES[k % len(SERIES)]
+
+
+def panels(count: int, across: int, width: float, height: float, **sharing):
+    """A figure of ``count`` panels in rows of ``across``, and the array of its axes."""
     from matplotlib.figure import Figure
 
-    if not joints:
-        raise InputError("no joint to draw; give at least one method")
-    rows, columns = top_tokens(joints, size)
-    cells = {name: cell_probabilities(q, rows, columns) for name, q in joints.items()}
-    highest = max(float(c.max()) for c in cells.values())
-    norm = LogNorm(vmin=highest * 1e-4, vmax=highest, clip=True)
-
-    down = -(-len(cells) // (3 if len(cells) <= 6 else 5))
-    across = -(-len(cells) // down)
-    with house_style():
-        figure = Figure(
-            figsize=(
-                1.6 + 0.21 * len(columns) * across + 0.5 * across,
-                0.8 + 0.27 * len(rows) * down,
-            ),
-            layout="constrained",
-        )
-        axes = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
-        for axis, (name, table) in zip(axes.flat, cells.items(), strict=False):
-            image = axis.imshow(table.numpy(), norm=norm, aspect="auto")
-            axis.set_title(LABELS.get(name, name))
-            axis.tick_params(length=0)
-            axis.spines[:].set_visible(False)
-        for axis in axes.flat[len(cells) :]:
-            axis.set_visible(False)
-        for axis in axes[:, 0]:
-            axis.set_yticks(range(len(rows)), [str(tables.token(0, int(i))) for i in rows])
-            axis.set_ylabel("token at A")
-        for column in range(across):
-            lowest = [axis for axis in axes[:, column] if axis.get_visible()][-1]
-            names = [str(tables.token(1, int(j))) for j in columns]
-            lowest.set_xticks(range(len(columns)), names, rotation=90)
-            lowest.tick_params(labelbottom=True)
-            lowest.set_xlabel("token at B")
-        bar = figure.colorbar(image, ax=axes, fraction=0.03, pad=0.02)
-        bar.set_label("probability of the pair")
-        bar.outline.set_visible(False)
-        if title:
-            figure.suptitle(title)
-    return figure
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(-(-count // across), across, squeeze=False, **sharing)
+    for axis in axes.flat[count:]:
+        axis.set_visible(False)
+    return figure, axes
 
 
-def top_tokens(joints: Mapping[str, Any], size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The tokens of the largest mean marginal over the joints, at A and at B, likeliest first."""
-    shown = []
-    for side in (0, 1):
-        marginals = [q.log_marginals()[side].exp() for q in joints.values()]
-        mean = torch.stack([m.double().cpu() for m in marginals]).mean(0)  # (V,)
-        # A stable sort breaks ties by token id: equal marginals draw the same picture every time.
-        shown.append(torch.sort(mean, descending=True, stable=True).indices[:size])
-    return shown[0], shown[1]
+def label_axis(axis, x: str, y: str, log_x: bool, log_y: bool) -> None:
+    axis.set_xscale("log" if log_x else "linear")
+    axis.set_yscale("log" if log_y else "linear")
+    axis.set_xlabel(x)
+    axis.set_ylabel(y)
+    axis.grid(alpha=0.25)
 
 
-def cell_probabilities(q, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-    """q over the given rows and columns only: (rows, columns), no V x V table is made."""
-    return q.log_prob(rows[:, None], columns[None, :]).double().exp().cpu()
+def plain_ticks(side, locator) -> None:
+    """Ticks of an x or y axis written as plain numbers: 20, 50, 100, not powers of ten."""
+    from matplotlib.ticker import NullLocator, StrMethodFormatter
+
+    side.set_major_locator(locator)
+    side.set_minor_locator(NullLocator())
+    side.set_major_formatter(StrMethodFormatter("{x:g}"))
+
+
+def legend_above(figure, handles: Iterable, names: list[str]) -> None:
+    figure.legend(list(handles), names, loc="outside upper center", ncols=len(names))
+
+
+def colour_bar(figure, image, axes, label: str) -> None:
+    bar = figure.colorbar(image, ax=axes, fraction=0.03, pad=0.02)
+    bar.set_label(label)
+    bar.outline.set_visible(False)

@@ -16,7 +16,7 @@ import warnings
 from pathlib import Path
 
 from .. import checks as given
-from ..analysis.table import Table, to_html, to_text
+from ..analysis.table import Sheet, to_html, to_text
 from ..errors import InputError
 from ..studies import plan as results
 from ..studies.records import read_manifest
@@ -54,10 +54,10 @@ class Picture:
         return {"image/svg+xml": self.svg, "text/plain": repr(self)}
 
 
-class ShownTable:
+class ShownSheet:
     """A table as a notebook shows it: HTML on a page, aligned columns on a terminal."""
 
-    def __init__(self, table: Table, digits: int):
+    def __init__(self, table: Sheet, digits: int):
         self.table, self.digits = table, digits
 
     def __repr__(self) -> str:
@@ -131,7 +131,7 @@ class Chapter:
 
     def show(self, figure, name: str) -> Picture:
         """Store a figure as svg and pdf, and hand it to the notebook to show."""
-        from ..figures.style import save
+        from ..figures import save
 
         folder = out_folder(self.profile) / "figures"
         folder.mkdir(parents=True, exist_ok=True)
@@ -153,12 +153,12 @@ def made(cell: results.Cell, limit: int | None = None, device: str = "auto"):
     return study(cell.model, cell.data, folder, cell.pairs, n, device=device)
 
 
-def show_table(table: Table, digits: int = 3) -> ShownTable:
+def show_sheet(table: Sheet, digits: int = 3) -> ShownSheet:
     """A table with its title above it, for a notebook to show; ``digits`` are significant ones."""
-    return ShownTable(table, digits)
+    return ShownSheet(table, digits)
 
 
-def print_table(rows, headings, digits: int = 3) -> None:
+def print_sheet(rows, headings, digits: int = 3) -> None:
     """A plain table for a notebook's output: text to the left, numbers to the right."""
     cells = [[_cell(value, digits) for value in row] for row in rows]
     numeric = [all(not isinstance(row[k], str) for row in rows) for k in range(len(headings))]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from mlmjoint.analysis import association
-from mlmjoint.analysis.association import slope, spearman
+from mlmjoint.analysis import stats
+from mlmjoint.analysis.stats import slope, spearman
 from mlmjoint.errors import InputError
 
 
@@ -30,7 +30,7 @@ class TestSpearman:
         drawn = rng.integers(0, 25, (40, 25))
         counts = np.array([np.bincount(row, minlength=25) for row in drawn], dtype=float)
         slow = [scipy.stats.spearmanr(x[row], y[row]).statistic for row in drawn]
-        assert association._weighted_spearman(x, y, counts) == pytest.approx(slow)
+        assert stats._weighted_spearman(x, y, counts) == pytest.approx(slow)
 
     def test_perfect_order_has_no_interval(self):
         value, low, high = spearman([1, 2, 3, 4, 5], [2, 3, 5, 8, 13]).interval
@@ -67,7 +67,7 @@ class TestSlope:
         drawn = np.random.default_rng(3).integers(0, 25, (40, 25))
         counts = np.array([np.bincount(row, minlength=25) for row in drawn], dtype=float)
         slow = [np.polyfit(x[row], y[row], 1)[0] for row in drawn]
-        assert association._weighted_slope(x, y, counts) == pytest.approx(slow)
+        assert stats._weighted_slope(x, y, counts) == pytest.approx(slow)
 
     def test_covers_the_truth_about_as_often_as_it_says(self):
         hits = 0

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mlmjoint import names
 from mlmjoint.analysis import claims, distance, stats
 from mlmjoint.analysis import comparisons as questions
 from mlmjoint.analysis import table as tabulate
@@ -14,7 +15,7 @@ from mlmjoint.analysis.stats import Comparison, Interval
 from mlmjoint.errors import InputError
 from mlmjoint.studies.records import Study
 
-METHODS = [*claims.PAPER, *claims.BESIDE]
+METHODS = list(names.METHODS)
 
 
 def made(n=60, shifts=None, name="made", pairs="random", seed=0, noise=0.05, far=8):
@@ -260,7 +261,7 @@ class TestShown:
 
     def test_verdict_table_has_a_row_per_study(self):
         studies = [made(name="one"), made(name="en-small-snli-dev-random")]
-        table = claims.verdict_table([claims.best(study) for study in studies], "x")
+        table = claims.verdict_sheet([claims.best(study) for study in studies], "x")
         assert [row[0] for row in table.rows] == ["one", "en-small, SNLI dev, random"]
         assert "p (Holm)" in tabulate.to_html(table)
 
@@ -282,7 +283,7 @@ class TestShown:
         assert tabulate.Entry(math.nan, kind="difference").parts(3) == ["–"]
 
     def test_a_turned_table_has_the_same_numbers_the_other_way_round(self):
-        table = questions.against_table([made(name="one"), made(name="two")])
+        table = questions.against_sheet([made(name="one"), made(name="two")])
         turned = table.turned()
         assert turned.columns == ["construction", "one", "two"]
         assert [row[0] for row in turned.rows] == table.columns[1:]
@@ -290,8 +291,8 @@ class TestShown:
             assert row[1:] == [line[k] for line in table.rows]
 
     def test_thousandths_are_the_same_differences_with_their_marks(self):
-        (plain,) = questions.against_table([made(shifts={"ag": -0.4})]).rows
-        table = questions.against_table([made(shifts={"ag": -0.4})], scale=1000)
+        (plain,) = questions.against_sheet([made(shifts={"ag": -0.4})]).rows
+        table = questions.against_sheet([made(shifts={"ag": -0.4})], scale=1000)
         assert table.title.endswith("(thousandths of a nat)")
         for entry, small in zip(table.rows[0][1:-1], plain[1:-1], strict=True):
             assert entry.value == pytest.approx(1000 * small.value)
@@ -309,17 +310,17 @@ class TestShown:
         tiny, plain = made(), made()
         for record in tiny.records:
             record["methods"]["ag"]["a_kl"] = 1e-7
-        cells = [questions.steps_table([study]).rows[0][4].value for study in (tiny, plain)]
+        cells = [questions.steps_sheet([study]).rows[0][4].value for study in (tiny, plain)]
         assert math.isnan(cells[0]) and cells[1] > 0
 
     def test_false_alarms_are_shares_of_the_differences_to_ag(self):
         study = made(n=30)
-        table = questions.alarm_table([study])
+        table = questions.alarm_sheet([study])
         assert table.columns == ["study", "MLM − AG", "MRF − AG", "MRF-L − AG", "HCB − AG", "n"]
         gap = claims.column(study, "hcb", "p_nll") - claims.column(study, "ag", "p_nll")
         assert table.rows[0][4].value == round(100 * stats.false_alarms(gap))
         study.records[3]["methods"]["mrf"]["p_nll"] = math.inf
-        row = questions.alarm_table([study]).rows[0]
+        row = questions.alarm_sheet([study]).rows[0]
         assert str(row[2]) == "–" and row[4] == table.rows[0][4]
 
     def test_unfinished_studies_are_passed_over(self):
@@ -331,17 +332,17 @@ class TestShown:
 
 class TestQuestions:
     def test_stars_are_by_holm_over_the_row(self):
-        row = questions.against_table([made(shifts={"ag": -0.4})]).rows[0]
+        row = questions.against_sheet([made(shifts={"ag": -0.4})]).rows[0]
         assert [entry.mark for entry in row[1:-1]] == ["*"] * 9
         assert all(entry.value > 0 for entry in row[1:-1])
-        row = questions.against_table([made()], "mlm").rows[0]
+        row = questions.against_sheet([made()], "mlm").rows[0]
         assert [entry.mark for entry in row[1:-1]] == [""] * 9
 
     def test_steps(self):
         study = made(shifts={"ag": -0.4, "ag-40": 0.4}, noise=0.0)
         for record in study.records[:15]:
             record["variants"]["ag-40"]["p_nll"] -= 2
-        row = questions.steps_table([study]).rows[0]
+        row = questions.steps_sheet([study]).rows[0]
         lost = np.mean([0.8 / record["distance"] for record in study.records])
         assert row[2].value == pytest.approx(lost) and row[2].mark == "*"
         assert row[1].value == pytest.approx(lost - 0.5)
@@ -351,24 +352,24 @@ class TestQuestions:
 
     def test_hcb_and_its_spread(self):
         study = made(noise=0.0, shifts={"hcb-10": 0.5})
-        row = questions.hcb_table([study]).rows[0]
+        row = questions.hcb_sheet([study]).rows[0]
         gain = np.mean([0.5 / record["distance"] for record in study.records])
         assert row[1].value == row[2].value == 0
         assert row[3].value == pytest.approx(gain)
-        apart = questions.hcb_jsd_table([study]).rows[0]
+        apart = questions.hcb_jsd_sheet([study]).rows[0]
         assert [entry.value for entry in apart[1:]] == pytest.approx([0.01, 0.01, 0.01, 0.0395])
-        assert questions.spread_table([study]).rows[0][1].value == pytest.approx(gain)
-        assert questions.spread_table([study]).rows[0][3].value == 100
+        assert questions.spread_sheet([study]).rows[0][1].value == pytest.approx(gain)
+        assert questions.spread_sheet([study]).rows[0][3].value == 100
 
     def test_prediction_is_a_rank_correlation(self):
         study = made(noise=0.0)
         for index, record in enumerate(study.records):
             record["methods"]["ag"]["p_nll"] = record["methods"]["mlm"]["p_nll"] - index**2
         for predictor in ("incompatibility", "objective"):
-            row = questions.prediction_table([study], predictor).rows[0]
+            row = questions.prediction_sheet([study], predictor).rows[0]
             assert [entry.value for entry in row[1:-1]] == pytest.approx([1, 1, 1])
         with pytest.raises(InputError, match="unknown predictor"):
-            questions.prediction_table([study], "luck")
+            questions.prediction_sheet([study], "luck")
 
     def test_jsd_is_found_in_either_order(self):
         study = made()
@@ -379,7 +380,7 @@ class TestQuestions:
         assert np.allclose(turned, matrix[::-1, ::-1])
 
     def test_neighbours_are_read_off_the_divergences(self):
-        row = questions.neighbours_table([made()]).rows[0]
+        row = questions.neighbours_sheet([made()]).rows[0]
         # In the made study the divergence grows with the distance in METHODS.
         assert row[1:] == ["MLM and MRF (0.040)", "MLM and Gibbs (0.12)", "HCB (0.040)"]
 
@@ -394,7 +395,7 @@ class TestQuestions:
 
     def test_means_have_a_column_per_study(self):
         studies = [made(name="m-random"), made(name="m-contiguous", pairs="contiguous")]
-        table = questions.means_table(studies, "x")
+        table = questions.means_sheet(studies, "x")
         assert table.columns[1:] == [
             "random: U-PPL",
             "random: P-PPL",
@@ -436,7 +437,7 @@ class TestDistance:
             (2.0, pytest.approx(0.3)),
             (3.0, pytest.approx(0.2)),
         ]
-        rows = distance.bin_table(study, ["ag"], more_than=5).rows
+        rows = distance.bin_sheet(study, ["ag"], more_than=5).rows
         assert [row[2].value for row in rows] == pytest.approx([0.6, 0.3, 0.2])
 
     def test_expected_gain_is_the_mean_over_the_truth(self):
@@ -452,7 +453,7 @@ class TestDistance:
 
     def test_slopes_leave_out_studies_of_one_distance(self):
         studies = [made(n=200, shifts={"ag": -0.5}), made(name="near", pairs="contiguous")]
-        table = distance.slope_table(studies)
+        table = distance.slope_sheet(studies)
         assert [row[0] for row in table.rows] == ["made"]
         assert table.rows[0][4].value < 0 and table.rows[0][4].mark == "*"
         assert table.rows[0][3].mark == ""
@@ -462,7 +463,7 @@ class TestDistance:
         far = made(name="en-small-xsum-random", shifts={"ag": -0.6})
         far.records.reverse()
         del far.records[:10]
-        row = distance.near_far_table([far, near], ["ag"]).rows[0]
+        row = distance.near_far_sheet([far, near], ["ag"]).rows[0]
         expected = np.mean([0.6 - 0.6 / record["distance"] for record in far.records])
         assert row[0] == "en-small, XSUM" and row[-1].value == 50
         assert row[1].value == pytest.approx(expected, abs=0.05)
@@ -472,4 +473,4 @@ class TestDistance:
         study = made()
         del study.records[0]["tree_distance"]
         with pytest.raises(InputError, match="only toy sentences"):
-            distance.slope_table([study], by="tree_distance")
+            distance.slope_sheet([study], by="tree_distance")

@@ -30,7 +30,7 @@ from mlmjoint.analysis.costs import Shape, fast_flops, plain_flops
 from mlmjoint.cli import main as cli
 from mlmjoint.errors import InputError
 from mlmjoint.models import shipped, wheels
-from mlmjoint.notebook.chapter import print_table
+from mlmjoint.notebook.chapter import print_sheet
 from mlmjoint.studies import plan as results
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -274,7 +274,7 @@ class TestHours:
         section = CHAPTER.split("## The paper's eight cells")[1].split("\n## ")[0]
         cells = re.findall(r"^```{code-cell} ipython3\n(.*?)^```", section, re.M | re.S)
         chapter = SimpleNamespace(record=lambda *args, **kwargs: None)
-        known = {"costs": costs, "print_table": print_table, "chapter": chapter}
+        known = {"costs": costs, "print_sheet": print_sheet, "chapter": chapter}
         exec("\n".join(cells), known | {"held": costs.measured("scaling")})
         return capsys.readouterr().out
 

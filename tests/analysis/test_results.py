@@ -110,7 +110,7 @@ class TestPaths:
 
 class TestNumbers:
     def test_perplexities_are_exp_of_the_mean(self, made):
-        table = report.metric_table(made, "x", report.PERPLEXITIES, ["unary", *METHODS])
+        table = report.metric_sheet(made, "x", report.PERPLEXITIES, ["unary", *METHODS])
         found = {row[0]: row[1:] for row in table.rows}
         for name, heading in (("mlm", "MLM"), ("ag", "AG")):
             values = made.values(name, "p_nll")
@@ -121,7 +121,7 @@ class TestNumbers:
         assert found["MLM's own conditionals"][1] is None
 
     def test_paired_tests_find_the_difference_that_is_there(self, made):
-        table = report.paired_table(made)
+        table = report.paired_sheet(made)
         rows = {row[0]: dict(zip(table.columns[1:], row[1:], strict=True)) for row in table.rows}
         assert rows["MLM − AG"]["P-NLL"].value == pytest.approx(0.5, abs=1e-6)
         assert rows["MLM − AG"]["p (P-NLL)"].value < 0.001
@@ -140,7 +140,7 @@ class TestNumbers:
         for first, second in itertools.combinations(names, 2):
             x, y = (np.array(small.values(name, "p_nll")) for name in (first, second))
             raw.append(stats.sign_flip(x - y))
-        table = report.paired_table(small, ["p_nll"])
+        table = report.paired_sheet(small, ["p_nll"])
         shown = [row[2].value for row in table.rows]
         expected, running = [0.0] * 3, 0.0
         for rank, k in enumerate(sorted(range(3), key=raw.__getitem__)):
@@ -150,25 +150,25 @@ class TestNumbers:
         assert shown != pytest.approx(raw)
 
     def test_jsd_and_incompatibility(self, made):
-        table = report.jsd_table(made)
+        table = report.jsd_sheet(made)
         assert table.columns == ["", "MRF", "AG"]
         assert table.rows[0][1].value == pytest.approx(0.2)
         assert table.rows[1][1] is None
-        row = report.incompatibility_table([made]).rows[0]
+        row = report.incompatibility_sheet([made]).rows[0]
         values = [record["incompatibility"] for record in made.records]
         assert row[1].value == pytest.approx(sum(values) / len(values))
         assert row[3].value == 60
 
     def test_bins_of_twenty_or_fewer_are_dropped(self, made):
-        table = report.distance_table(made)
+        table = report.distance_sheet(made)
         assert [(row[0], row[1].value) for row in table.rows] == [("1", 25)]
-        trees = report.distance_table(made, "tree_distance")
+        trees = report.distance_sheet(made, "tree_distance")
         assert [(row[0], row[1].value) for row in trees.rows] == [("2", 30), ("4", 30)]
         values = made.values("ag", "p_nll")[:30]
         assert trees.rows[0][4].value == pytest.approx(sum(values) / 30)
 
     def test_variants_stand_beside_what_they_vary(self, made):
-        titles = {table.title.split(":")[0]: table for table in report.tables([made])}
+        titles = {table.title.split(":")[0]: table for table in report.sheets([made])}
         assert [row[0] for row in titles["Variants of AG and HCB"].rows] == ["AG", "ag-40"]
 
     def test_infinite_values_are_shown_as_such(self):
@@ -182,13 +182,13 @@ class TestNumbers:
 
 class TestFormats:
     def test_markdown_tables_are_rectangular(self, made):
-        for table in report.tables([made]):
+        for table in report.sheets([made]):
             lines = tabulate.to_markdown(table).splitlines()[2:]
             assert len({line.count("|") for line in lines}) == 1
             assert len(lines) == len(table.rows) + 2
 
     def test_csv_holds_every_number_at_full_precision(self, made):
-        text = tabulate.render(report.tables([made]), "csv")
+        text = tabulate.render(report.sheets([made]), "csv")
         rows = list(csv.DictReader(io.StringIO(text)))
         (row,) = [
             r for r in rows
@@ -199,7 +199,7 @@ class TestFormats:
         assert {r["study"] for r in rows} == {"made"}
 
     def test_latex_escapes_and_closes(self):
-        table = tabulate.Table("50 % of a_b & c", ["x", "y"], [["−1", tabulate.Entry(-0.5)]])
+        table = tabulate.Sheet("50 % of a_b & c", ["x", "y"], [["−1", tabulate.Entry(-0.5)]])
         text = tabulate.to_latex(table)
         assert r"50 \% of a\_b \& c" in text
         assert r"$-$1 & $-$0.5000 \\" in text
@@ -210,8 +210,8 @@ class TestFormats:
         odd = write_study(tmp_path / "50%_of ~{a}$b^2|c<d #1 \\\\e & f")
         for k, record in enumerate(odd.records):  # no test, no interval, tiny and infinite numbers
             record["methods"]["mlm"] |= {"p_nll": math.inf, "kl_true": 1e-5 * k, "g_kl": -1e-5 * k}
-        kinds = [*report.tables([made, odd]), *report.tables([made, odd], "distance")]
-        kinds += [report.distance_table(odd, metric="kl_true")]
+        kinds = [*report.sheets([made, odd]), *report.sheets([made, odd], "distance")]
+        kinds += [report.distance_sheet(odd, metric="kl_true")]
         kinds += [table.turned() for table in kinds]
         text = tabulate.render(kinds, "latex")
         assert text.isascii()
@@ -232,7 +232,7 @@ class TestFormats:
                     assert tabulate._escape(held).isascii(), f"{path.name}: {held!r}"
 
     def test_latex_rows_do_not_begin_with_an_option_of_the_row_before(self):
-        table = tabulate.Table("t", ["x", "y"], [["[b]", "1"], ["*", "2"], ["", "[c]"]])
+        table = tabulate.Sheet("t", ["x", "y"], [["[b]", "1"], ["*", "2"], ["", "[c]"]])
         lines = tabulate.to_latex(table).splitlines()
         assert {r"{}[b] & 1 \\", r"{}* & 2 \\", r" & [c] \\"} <= set(lines)
 
@@ -256,7 +256,7 @@ class TestFormats:
 
     def test_html_has_headings_a_box_and_escaped_text(self):
         rows = [["a < b", tabulate.Entry(0.12345, 0.1, 0.2)], ["none", None]]
-        text = tabulate.to_html(tabulate.Table("x & y", ["name", "KL"], rows), digits=3)
+        text = tabulate.to_html(tabulate.Sheet("x & y", ["name", "KL"], rows), digits=3)
         assert '<th scope="col">KL</th>' in text and '<th scope="row">a &lt; b</th>' in text
         assert '0.123 <span class="interval">[0.100, 0.200]</span>' in text
         assert "<td></td>" in text and "x &amp; y" in text
@@ -264,12 +264,12 @@ class TestFormats:
 
     def test_html_breaks_lines_within_words_but_not_within_a_number(self):
         rows = [["x", tabulate.Entry(0.0001, kind="p"), "MLM and AG"]]
-        text = tabulate.to_html(tabulate.Table("t", ["", "p", "which"], rows))
+        text = tabulate.to_html(tabulate.Sheet("t", ["", "p", "which"], rows))
         assert "<td>&lt;\u00a00.001</td><td>MLM and AG</td>" in text
 
     def test_plain_text_is_aligned(self):
         rows = [["ag", tabulate.Entry(1.5, 1.25, 2.0)], ["chain-ab", tabulate.Entry(12.0)]]
-        text = tabulate.to_text(tabulate.Table("title", ["", "KL"], rows), digits=3)
+        text = tabulate.to_text(tabulate.Sheet("title", ["", "KL"], rows), digits=3)
         title, *lines = text.splitlines()
         assert title == "title" and len({len(line) for line in lines}) == 1
         assert lines[1] == "ag        1.50 [1.25, 2.00]"
@@ -297,7 +297,7 @@ class TestCommand:
         assert main(["table", str(flat.folder), "--by", "distance"]) == 0
         assert "distance (tree)" not in capsys.readouterr().out
         with pytest.raises(InputError, match="trees"):
-            report.distance_table(flat, "tree_distance")
+            report.distance_sheet(flat, "tree_distance")
 
     def test_of_several_folders_those_without_pairs_are_passed_over(self, made, tmp_path, capsys):
         (tmp_path / "figures").mkdir()

@@ -153,10 +153,6 @@ class TestHolm:
         assert found["x", "y"].difference.value == pytest.approx(np.mean(base - columns["y"]))
         assert found["x", "y"].difference.high < 0
 
-    def test_unequal_examples_are_refused(self):
-        with pytest.raises(InputError, match="same"):
-            stats.compare_all({"x": [1.0, 2.0], "y": [1.0]})
-
 
 def test_bins_of_twenty_or_fewer_are_dropped():
     bins = [1] * 21 + [2] * 20 + [5] * 40

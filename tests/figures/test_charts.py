@@ -7,9 +7,7 @@ from twins import random_tables
 
 import mlmjoint
 from mlmjoint.analysis.stats import Interval
-from mlmjoint.figures.joints import draw_curves, draw_points, draw_tables
-from mlmjoint.figures.lines import draw_intervals
-from mlmjoint.figures.style import draw_joints
+from mlmjoint.figures import draw_curves, draw_intervals, draw_joints, draw_points, draw_tables
 
 ROWS = {"mlm": Interval(1.0, 0.5, 1.5), "ag": Interval(-0.2, -0.4, 0.1)}
 

@@ -5,7 +5,6 @@ import pytest
 
 from mlmjoint.analysis.stats import Interval
 from mlmjoint.core.joints import METHODS
-from mlmjoint.errors import InputError
 from mlmjoint.figures.studies import (
     cluster_order,
     draw_distance,
@@ -14,7 +13,7 @@ from mlmjoint.figures.studies import (
     millis,
     spread,
 )
-from mlmjoint.figures.style import LABELS
+from mlmjoint.names import LABELS
 
 
 def gains(*values):
@@ -48,12 +47,6 @@ class TestDistance:
         figure = draw_distance({"few": {"ag": []}, "many": {"ag": gains(0.1, 0.2)}})
         assert [text.get_text() for text in figure.axes[0].texts] == ["no bin has enough pairs"]
         assert [text.get_text() for text in figure.legends[0].get_texts()] == ["AG"]
-
-    def test_nothing_to_draw_is_refused(self):
-        with pytest.raises(InputError):
-            draw_distance({})
-        with pytest.raises(InputError):
-            draw_jsd({}, [])
 
 
 STEPS = (10, 100, 1000)
@@ -90,12 +83,6 @@ class TestTraining:
         assert np.allclose(axis.lines[0].get_ydata(), [0.1, 0.4, 0.2])
         (band,) = axis.collections
         assert {0.05, 0.5} <= {round(y, 9) for y in band.get_paths()[0].vertices[:, 1]}
-
-    def test_nothing_to_draw_is_refused(self):
-        with pytest.raises(InputError, match="'mlm'"):
-            draw_training([1], {"ag": [1.0]}, CLASH[:1])
-        with pytest.raises(InputError):
-            draw_training([], {"mlm": []}, [])
 
     @pytest.mark.parametrize(
         "heights, moved",
