@@ -28,17 +28,18 @@ from benchmarks.bench_memory import resident
 from benchmarks.bench_tables import machine
 from mlmjoint.analysis import costs
 from mlmjoint.core.arnold_gokhale import solve
+from mlmjoint.core.conditionals import conditionals
 from mlmjoint.core.joints import METHODS
 from mlmjoint.core.metrics import PAPER
 from mlmjoint.core.pairs import Pair
-from mlmjoint.engine.forward.products import product
+from mlmjoint.engine.forward import write
+from mlmjoint.engine.forward.architectures import product
 from mlmjoint.engine.forward.routes import choose_route
 from mlmjoint.engine.passes import dispatch as streams
 from mlmjoint.engine.passes.balance import SPARE, Balance
 from mlmjoint.studies.variants import variants
 
 # The package's names for these two are its functions; the modules' own parts are timed here.
-engine = importlib.import_module("mlmjoint.core.conditionals")
 measure = importlib.import_module("mlmjoint.core.metrics")
 RESULTS = Path(__file__).parent / "results" / "scaling.json"
 
@@ -94,20 +95,15 @@ def tables(name: str, model, length: int, repeats: int) -> dict:
     a, b = length // 2 - 1, length // 2
     ids[a] = ids[b] = MASK
     route = choose_route(model, ids, (a, b))
-    batch = engine._auto_batch(route, length)
+    batch = write.auto_batch(route, length)
     count = min(max(batch, int(2 * BUDGET * vocab / flops)), MOST)
     by_column, by_row = torch.zeros(vocab, count), torch.zeros(count, vocab)
 
     def fill(tokens) -> None:
-        for table, masked, substituted, write in (
-            (by_column, a, b, engine.fill_columns),
-            (by_row, b, a, engine.fill_rows),
-        ):
-            read = route.reader(ids, substituted=substituted, masked=masked)
-            blocks = engine.feature_blocks(read, route, tokens, "auto", length, lambda n: None)
-            write(table, blocks, route.head)
+        write.fill_rows(by_column.t(), route, ids, a, b, tokens)
+        write.fill_rows(by_row, route, ids, b, a, tokens)
 
-    fill(torch.arange(2))  # compiles
+    fill(torch.arange(2))
     slice_seconds = statistics.median(timed(fill, torch.arange(count)) for _ in range(repeats))
     seconds = slice_seconds * vocab / count
     return {
@@ -123,9 +119,9 @@ def tables(name: str, model, length: int, repeats: int) -> dict:
 
 def product_rate(repeats: int) -> float:
     """Operations a second of a bare product in the shape of a 768-wide feed-forward layer."""
-    left, multiply = torch.randn(768, 768), product(torch.randn(3072, 768))
-    multiply(left)
-    seconds = [timed(multiply, left) for _ in range(5 * repeats)]
+    multiply = product(torch.randn(3072, 768), torch.zeros(3072))
+    left, out = torch.randn(768, 768), torch.empty(768, 3072)
+    seconds = [timed(multiply, left, out) for _ in range(5 * repeats + 1)][1:]
     return 2.0 * 768 * 768 * 3072 / statistics.median(seconds)
 
 
@@ -200,11 +196,11 @@ def memory_child(vocab: int) -> dict:
     mlm = SimpleNamespace(model=model, tokenizer=None, vocab_size=vocab, mask_token_id=MASK)
     pair = Pair(torch.tensor([101, 2000, MASK, MASK, 3000, 102]), (2, 3), (5, 6))
     some = torch.arange(2100)  # above the size that is always computed in float64
-    measure.metrics(engine.conditionals(mlm, pair, tokens=(some, some)), PAPER, iterations=3)
+    measure.metrics(conditionals(mlm, pair, tokens=(some, some)), PAPER, iterations=3)
     SPARE.clear()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the mark starts anew
     before = resident()
-    measure.metrics(engine.conditionals(mlm, pair), PAPER, iterations=3)
+    measure.metrics(conditionals(mlm, pair), PAPER, iterations=3)
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     peak = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
     return {"V": vocab, "bytes": peak - before}

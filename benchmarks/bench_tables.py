@@ -8,7 +8,6 @@ does. One thread and process CPU time decide; two threads and wall time stand be
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
 import statistics
@@ -19,19 +18,18 @@ import torch
 from transformers import BertConfig, BertForMaskedLM
 
 from benchmarks.baseline import fill_table
-from mlmjoint.engine.forward.products import product
+from mlmjoint.engine.forward import write
+from mlmjoint.engine.forward.architectures import product
 from mlmjoint.engine.forward.routes import choose_route
 
-# mlmjoint.conditionals names the function; the pieces it is made of are timed here.
-engine = importlib.import_module("mlmjoint.core.conditionals")
 RESULTS = Path(__file__).parent / "results" / "tables.json"
 V, T, A, B = 28_996, 24, 9, 10
 
 # layers, width, heads: substitutions per side, baseline batch, bar
 MODELS = {
-    "2x128": (2, 128, 2, 976, 64, 15.0),
+    "2x128": (2, 128, 2, 976, 64, 9.0),
     "4x256": (4, 256, 4, 366, 64, 5.0),
-    "12x768": (12, 768, 12, 64, 64, 1.4),
+    "12x768": (12, 768, 12, 64, 64, 1.8),
 }
 
 
@@ -55,13 +53,8 @@ def sentence() -> torch.Tensor:
 
 @torch.inference_mode()
 def ours(route, ids, tokens, log_a, log_b) -> None:
-    for table, masked, substituted, fill in (
-        (log_a, A, B, engine.fill_columns),
-        (log_b, B, A, engine.fill_rows),
-    ):
-        read = route.reader(ids, substituted=substituted, masked=masked)
-        blocks = engine.feature_blocks(read, route, tokens, "auto", T, lambda count: None)
-        fill(table, blocks, route.head)
+    write.fill_rows(log_a.t(), route, ids, A, B, tokens)
+    write.fill_rows(log_b, route, ids, B, A, tokens)
 
 
 def plain(model, ids, tokens, log_a, log_b, batch_size) -> None:
@@ -90,10 +83,11 @@ def gemm_rate(model, rows: int) -> float:
         for linear in (attention.output.dense, layer.intermediate.dense, layer.output.dense):
             weights.append(linear.weight.detach())
     inputs = {w.shape[1]: torch.randn(rows, w.shape[1]) for w in weights}
-    products = [(product(w), inputs[w.shape[1]]) for w in weights]
+    outputs = {w.shape[0]: torch.empty(rows, w.shape[0]) for w in weights}
+    products = [product(w, torch.zeros(len(w))) for w in weights]
     started = time.process_time()
-    for multiply, x in products:
-        multiply(x)
+    for multiply, w in zip(products, weights, strict=True):
+        multiply(inputs[w.shape[1]], out=outputs[len(w)])
     seconds = time.process_time() - started
     return sum(2.0 * rows * w.numel() for w in weights) / seconds
 
@@ -112,7 +106,7 @@ def compare(name: str, threads: int, repeats: int) -> dict:
     with torch.inference_mode():
         # Reading the weights is done once a pair, for 58,000 sequences: it is not timed.
         route = choose_route(model, ids, (A, B))
-        batch = min(count, engine._auto_batch(route, T))
+        batch = min(count, write.auto_batch(route, T))
     fast, slow, rates = [], [], []
     warm = tokens[:batch]
     ours(route, ids, warm, tables[0][:, :batch].contiguous(), tables[1][:batch])

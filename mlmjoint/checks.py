@@ -5,8 +5,12 @@ from __future__ import annotations
 import operator
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import InputError
+
+if TYPE_CHECKING:
+    import torch
 
 
 def path(value: str | os.PathLike) -> Path:
@@ -81,6 +85,31 @@ def unpaired_surrogate(text: str) -> str | None:
     except UnicodeEncodeError as error:
         return text[error.start]
     return None
+
+
+def token_ids(name: str, ids, vocab: int) -> torch.Tensor:
+    """A candidate set: different token ids below ``vocab``, as a vector on the CPU."""
+    import torch  # slow to import, and most checks do without
+
+    try:
+        ids = torch.as_tensor(ids)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name} must be a list of token ids, not {ids!r:.60}") from error
+    if ids.ndim != 1 or len(ids) == 0:
+        raise InputError(f"{name} has shape {tuple(ids.shape)}; give a non-empty list of token ids")
+    if ids.is_floating_point() or ids.dtype == torch.bool:
+        raise InputError(f"{name} holds {ids.dtype} values; give integer token ids")
+    ids = ids.long().cpu()
+    outside = ids[(ids < 0) | (ids >= vocab)]
+    if len(outside):
+        raise InputError(
+            f"{name} holds {int(outside[0])}, outside the vocabulary (0 to {vocab - 1})"
+        )
+    values, counts = ids.unique(return_counts=True)
+    if len(values) < len(ids):
+        twice = int(values[counts > 1][0])
+        raise InputError(f"{name} holds {twice} more than once; give each token id once")
+    return ids
 
 
 # Former names, until their last callers are gone.

@@ -1,9 +1,9 @@
-"""Where tensors live: the device and dtype a user names, and the memory left there."""
+"""Devices and dtypes by name, and the memory that is free on a device."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import sys
 from pathlib import Path
 
 import torch
@@ -16,6 +16,12 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+
+# Docker's memory limit, in version 2 and 1 of control groups.
+CONTAINER_LIMITS = (
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+)
 
 
 def pick_device(name: str | torch.device = "auto") -> torch.device:
@@ -47,7 +53,7 @@ def pick_device(name: str | torch.device = "auto") -> torch.device:
 
 
 def pick_dtype(name: str | torch.dtype = "float32", device="cpu") -> torch.dtype:
-    """Turn a dtype name into the torch dtype the model's weights are held in on a device."""
+    """Turn a name into the torch dtype of a model's weights, if the device has it."""
     if not (isinstance(name, torch.dtype) and name in DTYPES.values()) and name not in DTYPES:
         raise InputError(f"unknown dtype {name!r}; choose one of {', '.join(DTYPES)}")
     dtype = DTYPES.get(name, name)
@@ -57,10 +63,15 @@ def pick_dtype(name: str | torch.dtype = "float32", device="cpu") -> torch.dtype
 
 
 def writes_into_views(tensor: torch.Tensor) -> bool:
-    """Whether a product's ``out`` may be part of a tensor. Metal loses the result without a word
-    before macOS 15 (pytorch issue 104832).
+    """False on Metal, which before macOS 15 silently drops a product whose ``out`` is a view
+    (pytorch issue 104832).
     """
     return tensor.device.type != "mps"
+
+
+def wide_dtype(device: torch.device) -> torch.dtype:
+    """The dtype of long sums: float64, which Metal does not have."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def free_memory(device: str | torch.device) -> int:
@@ -72,49 +83,19 @@ def free_memory(device: str | torch.device) -> int:
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     if device.type == "mps":
         return torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory()
+    free = _physical_memory() // 2  # a safe guess where /proc is missing (macOS, Windows)
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        line = next(line for line in lines if line.startswith("MemAvailable:"))
+        free = int(line.split()[1]) * 1024
+    for limit in CONTAINER_LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # no such file, or no limit: "max"
+            free = min(free, int(Path(limit).read_text(encoding="ascii")))
+    return free
+
+
+def _physical_memory() -> int:
     try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    return min(int(line.split()[1]) * 1024, _group_memory())
-    except OSError:
-        pass
-    # No /proc (macOS, Windows): half the physical memory is a safe guess of what is free.
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
-        return 4 * 1024**3
-
-
-def _group_memory(groups: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int:
-    """Bytes left to this process below the limits of its control groups: Docker's, Slurm's."""
-    left = sys.maxsize
-    try:
-        lines = Path(groups).read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return left
-    for line in lines:
-        _, kinds, place = line.split(":", 2)
-        if not kinds:  # version 2
-            top, names = Path(root), ("memory.max", "memory.current", "inactive_file")
-        elif "memory" in kinds.split(","):
-            names = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
-            top = Path(root, "memory")
-        else:
-            continue
-        own = top / place.lstrip("/")
-        for folder in (own, *own.parents):
-            left = min(left, _below_limit(folder, *names))
-            if folder == top:
-                break
-    return left
-
-
-def _below_limit(folder: Path, limit: str, used: str, cache: str) -> int:
-    try:
-        limit, used = (int((folder / name).read_text()) for name in (limit, used))
-        held = (folder / "memory.stat").read_text().splitlines()
-        cached = int(dict(line.split() for line in held).get(cache, 0))  # given back when asked for
-    except (OSError, ValueError):  # no such group, or no limit: "max"
-        return sys.maxsize
-    return max(0, limit - used + cached)
+        return 8 * 1024**3

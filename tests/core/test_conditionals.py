@@ -13,9 +13,8 @@ from torch import nn
 
 import mlmjoint
 from mlmjoint import InputError
-from mlmjoint.core import conditionals
 from mlmjoint.core.pairs import Pair
-from mlmjoint.engine.forward import encoder, routes
+from mlmjoint.engine.forward import encoder, routes, softmax, write
 from mlmjoint.engine.forward.routes import choose_route
 
 # Some virtual machines announce AMX and then refuse it, killing any bfloat16 product; oneDNN reads
@@ -247,7 +246,7 @@ def test_a_vocabulary_of_250002_runs_with_candidate_sets(monkeypatch):
     mlm = stand_in(transformers.XLMRobertaForMaskedLM(config), vocab_size=250_002)
     tables = mlmjoint.conditionals(mlm, PAIRS[0], tokens=([5, 249_999], [7, 250_001, 1]))
     assert tables.shape == (2, 3)
-    monkeypatch.setattr(conditionals, "free_memory", lambda device: 2**38)  # on any machine
+    monkeypatch.setattr(write, "free_memory", lambda device: 2**38)  # on any machine
     with pytest.raises(InputError, match=r"need 500\.0 GB .* give candidate sets"):
         mlmjoint.conditionals(mlm, PAIRS[0])
 
@@ -364,7 +363,7 @@ def test_tables_without_products_into_views(name, loaded, monkeypatch):
     """What Metal needs: the same numbers, each product in memory of its own."""
     mlm = loaded(name)
     expected = mlmjoint.conditionals(mlm, PAIRS[0], batch_size=7)
-    for module in (conditionals, encoder):
+    for module in (write, softmax, encoder):
         monkeypatch.setattr(module, "writes_into_views", lambda tensor: False)
     monkeypatch.setattr(torch, "mm", None)
     assert_same(mlmjoint.conditionals(mlm, PAIRS[0], batch_size=7), expected)

@@ -10,7 +10,6 @@ from numba import njit
 from twins import double, random_tables
 
 from mlmjoint.core.tables import Tables
-from mlmjoint.engine.forward import softmax as normalise
 from mlmjoint.engine.passes import cells as blocks
 from mlmjoint.engine.passes import dispatch as streams
 from mlmjoint.engine.passes import joint_kernels, kernels
@@ -135,7 +134,6 @@ def test_the_jensen_shannon_cell_of_all_the_mass_there_is(kind):
     [
         (kernels, ["simd.py"]),
         (joint_kernels, ["kernels.py", "simd.py"]),
-        (normalise, ["vector_math.py"]),
     ],
 )
 def test_a_change_of_arithmetic_makes_numba_compile_again(module, used):

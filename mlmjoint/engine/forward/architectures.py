@@ -5,37 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 
 import torch
 from torch import nn
 
-from .products import product
 from .readout import check_kinds
 
 Tensor = torch.Tensor
-Product = Callable[[Tensor], Tensor]
+Product = Callable[..., Tensor]  # (x, out=None) -> Tensor
 
 
 @dataclass
 class Layer:
-    """x = norm1(x + attention(x)); x = norm2(x + w2·act(w1·x)). Weights multiply from the right;
-    ``qkv``, ``o``, ``up`` and ``down`` are the products with them, without a bias but for qkv's.
-    """
+    """x = norm1(x + o(attention(qkv(x)))); x = norm2(x + down(act(up(x))))."""
 
+    qkv: Product  # (n, H) -> (n, 3H); the key bias shifts a query's scores alike: softmax drops it
     w_qkv: Tensor  # (H, 3H)
-    b_q: Tensor  # (H,); the key bias shifts all scores of a query alike: softmax drops it
+    b_q: Tensor  # (H,)
+    o: Product  # (n, H) -> (n, H), with the value bias in it: attention weights sum to one
     w_o: Tensor  # (H, H)
-    b_o: Tensor  # (H,), with the value bias in it: attention weights sum to one
+    b_o: Tensor  # (H,)
     norm1: nn.LayerNorm
+    up: Product  # (n, H) -> (n, F)
     w1: Tensor  # (H, F)
     b1: Tensor  # (F,)
-    b2: Tensor  # (H,)
+    down: Product  # (n, F) -> (n, H)
     norm2: nn.LayerNorm
     act: Callable[[Tensor], Tensor]
-    qkv: Product  # (n, H) -> (n, 3H)
-    o: Product  # (n, H) -> (n, H)
-    up: Product  # (n, H) -> (n, F)
-    down: Product  # (n, F) -> (n, H)
 
 
 @dataclass
@@ -45,8 +42,14 @@ class Stack:
     heads: int
     layers: list[Layer]
     embed: Callable[[Tensor, Tensor], Tensor]  # token ids (n,), position ids (n,) -> (n, H)
-    position_ids: Callable[[Tensor], Tensor]  # input ids (T,) -> (T,)
-    padding_id: int | None  # writing this token moves the position ids of others, or None
+    padding_id: int | None = None  # RoBERTa's: writing this token moves the positions of others
+
+    def position_ids(self, ids: Tensor) -> Tensor:
+        """(T,) -> (T,). RoBERTa counts from padding_id + 1; padding tokens sit at padding_id."""
+        if self.padding_id is None:
+            return torch.arange(len(ids), device=ids.device)
+        real = ids.ne(self.padding_id).long()
+        return real.cumsum(0) * real + self.padding_id
 
     @cached_property
     def first_product(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -77,45 +80,63 @@ def read_stack(model: nn.Module) -> Stack | None:
         return None
 
 
+# Where an architecture keeps the parts of a layer: query, key, value, output, norm1, up, down,
+# norm2, activation.
+_BERT_PARTS = attrgetter(
+    *(f"attention.{name}" for name in ("self.query", "self.key", "self.value")),
+    *("attention.output.dense", "attention.output.LayerNorm"),
+    *("intermediate.dense", "output.dense", "output.LayerNorm"),
+    "intermediate.intermediate_act_fn",
+)
+_DISTILBERT_PARTS = attrgetter(
+    *(f"attention.{name}_lin" for name in ("q", "k", "v", "out")),
+    *("sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm", "ffn.activation"),
+)
+_ALBERT_PARTS = attrgetter(
+    *(f"attention.{name}" for name in ("query", "key", "value", "dense", "LayerNorm")),
+    *("ffn", "ffn_output", "full_layer_layer_norm", "activation"),
+)
+
+
 def _layer(q, k, v, o, norm1, up, down, norm2, act) -> Layer:
     check_kinds(nn.Linear, q, k, v, o, up, down)
     check_kinds(nn.LayerNorm, norm1, norm2)
     if q.weight.shape != o.weight.shape:
         raise AttributeError("some heads are pruned")
-    # One (3H, H) matrix makes the three projections a single product.
+    # One matrix makes the three projections a single product.
     w_qkv = torch.cat([q.weight, k.weight, v.weight])
     b_qkv = torch.cat([q.bias, torch.zeros_like(k.bias), torch.zeros_like(v.bias)])
+    b_o = torch.addmv(o.bias, o.weight, v.bias)
     return Layer(
+        qkv=product(w_qkv, b_qkv),
         w_qkv=w_qkv.t(),
         b_q=q.bias,
+        o=product(o.weight, b_o),
         w_o=o.weight.t(),
-        b_o=torch.addmv(o.bias, o.weight, v.bias),
+        b_o=b_o,
         norm1=norm1,
+        up=product(up.weight, up.bias),
         w1=up.weight.t(),
         b1=up.bias,
-        b2=down.bias,
+        down=product(down.weight, down.bias),
         norm2=norm2,
         act=act,
-        qkv=product(w_qkv, b_qkv),
-        o=product(o.weight),
-        up=product(up.weight),
-        down=product(down.weight),
     )
 
 
-def _bert_layer(layer) -> Layer:
-    attention = layer.attention
-    return _layer(
-        attention.self.query,
-        attention.self.key,
-        attention.self.value,
-        attention.output.dense,
-        attention.output.LayerNorm,
-        layer.intermediate.dense,
-        layer.output.dense,
-        layer.output.LayerNorm,
-        layer.intermediate.intermediate_act_fn,
-    )
+def product(weight: Tensor, bias: Tensor) -> Product:
+    """The function x (n, K) -> x·weightᵀ + bias (n, N), for a weight (N, K) of nn.Linear.
+
+    On a CPU with AVX-512, oneDNN multiplies a weight that is packed once faster than torch.addmm,
+    which packs it in every call; with AVX2 it is slower. The packed product ignores ``out``.
+    """
+    float32_on_cpu = weight.device.type == "cpu" and weight.dtype == torch.float32
+    if float32_on_cpu and torch.backends.cpu.get_cpu_capability() == "AVX512":
+        # What torch.compile lowers a frozen linear layer to.
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), None)
+        linear = torch.ops.mkldnn._linear_pointwise
+        return lambda x, out=None: linear(x, packed, bias, "none", [], "")
+    return lambda x, out=None: torch.addmm(bias, x, weight.t(), out=out)
 
 
 def _embedder(embeddings, project: nn.Module | None = None) -> Callable:
@@ -132,71 +153,29 @@ def _embedder(embeddings, project: nn.Module | None = None) -> Callable:
     return embed
 
 
-def _plain_positions(ids: Tensor) -> Tensor:
-    return torch.arange(len(ids), device=ids.device)
-
-
-def _positions_past_padding(padding_id: int) -> Callable:
-    """RoBERTa counts from padding_id + 1 and skips padding tokens, which sit at padding_id."""
-
-    def position_ids(ids: Tensor) -> Tensor:
-        real = ids.ne(padding_id).long()
-        return real.cumsum(0) * real + padding_id
-
-    return position_ids
-
-
 def _bert(model) -> Stack:
     base = model.base_model
-    layers = [_bert_layer(layer) for layer in base.encoder.layer]
-    heads = model.config.num_attention_heads
+    layers = [_layer(*_BERT_PARTS(layer)) for layer in base.encoder.layer]
     project = getattr(base, "embeddings_project", None)  # ELECTRA
-    return Stack(heads, layers, _embedder(base.embeddings, project), _plain_positions, None)
+    return Stack(model.config.num_attention_heads, layers, _embedder(base.embeddings, project))
 
 
 def _roberta(model) -> Stack:
     stack = _bert(model)
     stack.padding_id = model.base_model.embeddings.padding_idx
-    stack.position_ids = _positions_past_padding(stack.padding_id)
     return stack
 
 
 def _distilbert(model) -> Stack:
     base = model.distilbert
-    layers = [
-        _layer(
-            block.attention.q_lin,
-            block.attention.k_lin,
-            block.attention.v_lin,
-            block.attention.out_lin,
-            block.sa_layer_norm,
-            block.ffn.lin1,
-            block.ffn.lin2,
-            block.output_layer_norm,
-            block.ffn.activation,
-        )
-        for block in base.transformer.layer
-    ]
-    return Stack(model.config.n_heads, layers, _embedder(base.embeddings), _plain_positions, None)
+    layers = [_layer(*_DISTILBERT_PARTS(layer)) for layer in base.transformer.layer]
+    return Stack(model.config.n_heads, layers, _embedder(base.embeddings))
 
 
 def _albert(model) -> Stack:
     config, encoder = model.config, model.albert.encoder
     groups = [
-        [
-            _layer(
-                layer.attention.query,
-                layer.attention.key,
-                layer.attention.value,
-                layer.attention.dense,
-                layer.attention.LayerNorm,
-                layer.ffn,
-                layer.ffn_output,
-                layer.full_layer_layer_norm,
-                layer.activation,
-            )
-            for layer in group.albert_layers
-        ]
+        [_layer(*_ALBERT_PARTS(layer)) for layer in group.albert_layers]
         for group in encoder.albert_layer_groups
     ]
     per_group = config.num_hidden_layers / config.num_hidden_groups
@@ -206,7 +185,7 @@ def _albert(model) -> Stack:
         for layer in groups[int(index / per_group)]
     ]
     embed = _embedder(model.albert.embeddings, encoder.embedding_hidden_mapping_in)
-    return Stack(config.num_attention_heads, layers, embed, _plain_positions, None)
+    return Stack(config.num_attention_heads, layers, embed)
 
 
 _READERS = {

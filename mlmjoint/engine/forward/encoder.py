@@ -6,8 +6,8 @@ at position m is wanted. So in a post-layer-norm encoder with absolute positions
 * first layer: queries, keys and values of the other tokens are computed once. The new key takes
   the share w = sigmoid(q·k_new/√d - logsumexp of the fixed scores) of each query's attention, and
   the output projection is linear, so the attention output is a blend of two precomputed vectors
-  per head. So is, but for the layer norm's scale, its product with the feed-forward's first
-  matrix: only the second runs at every position;
+  per head. Up to the layer norm's scale, so is its product with the feed-forward's first matrix:
+  only the second matrix is applied at every position;
 * middle layers: in full, in batches that stay in cache;
 * last layer: query, output and feed-forward at m only, with the key and value projections moved
   to the query's side.
@@ -19,7 +19,6 @@ import torch
 from torch import nn
 
 from ..device import writes_into_views
-from ..vector_math import add_norm, bias_gelu, fold_norm
 from .architectures import Layer, Stack
 
 Tensor = torch.Tensor
@@ -31,15 +30,13 @@ class Substitutions:
     def __init__(self, stack: Stack, input_ids: Tensor, substituted: int, masked: int):
         self.stack, self.s, self.m = stack, substituted, masked
         self.positions = stack.position_ids(input_ids)  # (T,)
-        first = stack.layers[0]
-        self.kernels = first.w1.device.type == "cpu" and first.w1.dtype == torch.float32
+        self._spaces: dict[str, Tensor] = {}
         self._prepare_first_layer(stack.embed(input_ids, self.positions))
 
     def hidden(self, tokens: Tensor) -> Tensor:
         """Final hidden states at the masked position, token by token: (n,) -> (n, H)."""
         layers = self.stack.layers
-        x, inner = self._first_attention(tokens)  # (n, T, H), or (n, 1, H) if there is one layer
-        x = self._feed_forward(layers[0], x, inner)
+        x = self._first_layer(tokens)  # (n, T, H), or (n, 1, H) if there is one layer
         for layer in layers[1:-1]:
             x = self._feed_forward(layer, self._attention(layer, x))
         if len(layers) > 1:
@@ -53,7 +50,8 @@ class Substitutions:
         # A lone layer is needed at the masked position only.
         self.kept = list(range(length)) if len(self.stack.layers) > 1 else [self.m]
         others = [t for t in range(length) if t != self.s]
-        q, k, v = layer.qkv(x).view(length, 3, heads, -1).unbind(1)  # (T, heads, d)
+        qkv = layer.qkv(x)
+        q, k, v = qkv.view(length, 3, heads, -1).unbind(1)  # (T, heads, d)
         self.scale = q.shape[-1] ** -0.5
         self.q = q[self.kept] * self.scale  # (kept, heads, d)
         self.k, self.v = k[others], v[others]  # (T - 1, heads, d)
@@ -62,42 +60,50 @@ class Substitutions:
         self.log_norm = scores.to(wide).logsumexp(-1).to(x.dtype)  # (kept, heads)
         context = torch.einsum("thu,uhd->thd", scores.softmax(-1), self.v)
         self.w_o = layer.w_o.reshape(heads, -1, width)  # (heads, d, H)
-        self.old = torch.einsum("thd,hdk->thk", context, self.w_o).contiguous()  # (kept, heads, H)
-        self.base = self.old.sum(1) + layer.b_o + x[self.kept]  # (kept, H)
+        old = torch.einsum("thd,hdk->thk", context, self.w_o)  # (kept, heads, H)
+        base = old.sum(1) + layer.b_o + x[self.kept]  # (kept, H)
+        self.fixed = torch.cat([base[:, None], old], 1)  # (kept, 1 + heads, H)
         if len(self.kept) > 1:
-            w_1, self.w_o1, self.beta1 = self.stack.first_product
-            self.old1 = torch.einsum("thd,hdf->thf", context, self.w_o1).contiguous()
-            self.base1 = self.base @ w_1  # (T, F)
+            w_1, self.w_o1, shift = self.stack.first_product
+            old = torch.einsum("thd,hdf->thf", context, self.w_o1)
+            self.fixed1 = torch.cat([(base @ w_1)[:, None], old], 1)  # (T, 1 + heads, F)
+            self.shift1 = shift + layer.b1  # (F,)
 
-    def _first_attention(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
-        """What the first feed-forward reads; and w1 times it, unless there is but one layer."""
+    def _first_layer(self, tokens: Tensor) -> Tensor:
         layer, heads = self.stack.layers[0], self.stack.heads
         x_new = self.stack.embed(tokens, self.positions[self.s].expand(len(tokens)))  # (n, H)
         n, width = x_new.shape
-        qkv = layer.qkv(x_new).view(n, 3, heads, -1)
-        q_new, k_new, v_new = qkv.unbind(1)  # (n, heads, d)
-        v_out = torch.bmm(v_new.transpose(0, 1), self.w_o).transpose(0, 1).contiguous()
+        qkv = layer.qkv(x_new)
+        q_new, k_new, v_new = qkv.view(n, 3, heads, -1).unbind(1)  # (n, heads, d)
         scores = torch.bmm(k_new.transpose(0, 1), self.q.permute(1, 2, 0))  # (heads, n, kept)
         weights = torch.sigmoid(scores.permute(1, 2, 0) - self.log_norm)  # (n, kept, heads)
-        norm, skip = layer.norm1, self.s if len(self.kept) > 1 else -1
-        if self.kernels:
-            weights = weights.contiguous()
-            out = x_new.new_empty(n, len(self.kept), width)
-            scales = x_new.new_ones(n, len(self.kept))
-            arrays = (weights, v_out, self.old, self.base, norm.weight, norm.bias)
-            fold_norm(_array(out), skip, *map(_array, arrays), norm.eps, _array(scales))
-        else:
-            out = _blend(weights, v_out, self.old, self.base)
-            scales = (out.var(-1, correction=0) + norm.eps).rsqrt()
-            out = norm(out)
-        if skip < 0:
-            return out, None
-        v_in = torch.bmm(v_new.transpose(0, 1), self.w_o1).transpose(0, 1)
-        inner = _blend(weights, v_in, self.old1, self.base1)  # (n, T, F)
-        torch.addcmul(self.beta1, inner, scales[..., None], out=inner)
+        values = torch.bmm(v_new.transpose(0, 1), self.w_o).transpose(0, 1)  # (n, heads, H)
+        out = self._blend("out", weights, values, self.fixed)
+        norm = layer.norm1
+        out, _, scale = torch.native_layer_norm(out, (width,), norm.weight, norm.bias, norm.eps)
+        if len(self.kept) == 1:
+            return self._feed_forward(layer, out)
+        values = torch.bmm(v_new.transpose(0, 1), self.w_o1).transpose(0, 1)  # (n, heads, F)
+        inner = self._blend("inner", weights, values, self.fixed1)  # (n, T, F)
+        torch.addcmul(self.shift1, inner, scale.to(inner.dtype), out=inner)
         x_new = self._attention_of_new(layer, x_new, q_new, k_new, v_new)  # (n, H)
-        out[:, skip], inner[:, skip] = x_new, layer.up(x_new)
-        return out, inner
+        out[:, self.s], inner[:, self.s] = x_new, layer.up(x_new)
+        return self._feed_forward(layer, out, inner)
+
+    def _blend(self, name: str, weights: Tensor, new: Tensor, fixed: Tensor) -> Tensor:
+        """base[t] + Σ_h weights[b, t, h] (new[b, h] - old[t, h]), as two products: (n, T, width).
+
+        fixed (T, 1 + heads, width) holds base and old.
+        """
+        shape = (*weights.shape[:2], new.shape[-1])
+        out = torch.bmm(weights, new, out=self._space(name, shape, new))
+        shares = nn.functional.pad(-weights, (1, 0), value=1.0).transpose(0, 1)
+        by_position = out.transpose(0, 1)  # (T, n, width)
+        if writes_into_views(out):
+            torch.baddbmm(by_position, shares, fixed, out=by_position)
+        else:
+            by_position += torch.bmm(shares, fixed)
+        return out
 
     def _attention_of_new(self, layer: Layer, x_new, q_new, k_new, v_new) -> Tensor:
         """The substituted token's own attention: over the fixed keys and itself."""
@@ -110,16 +116,17 @@ class Substitutions:
         weights = scores.softmax(-1)
         context = torch.bmm(weights[..., :-1].transpose(0, 1), self.v.transpose(0, 1))
         context = context.transpose(0, 1) + weights[..., -1:] * v_new  # (n, heads, d)
-        return layer.norm1(layer.o(context.reshape(n, -1)) + layer.b_o + x_new)
+        return layer.norm1(layer.o(context.reshape(n, -1)) + x_new)
 
     def _attention(self, layer: Layer, x: Tensor) -> Tensor:
         n, length, width = x.shape
         flat = x.view(-1, width)
-        qkv = layer.qkv(flat).view(n, length, 3, self.stack.heads, -1)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # (n, heads, T, d)
+        space = self._space("qkv", (len(flat), 3 * width), x)
+        qkv = layer.qkv(flat, out=space)
+        q, k, v = qkv.view(n, length, 3, self.stack.heads, -1).permute(2, 0, 3, 1, 4)
         context = nn.functional.scaled_dot_product_attention(q, k, v)  # (n, heads, T, d)
         context = context.transpose(1, 2).reshape(-1, width)
-        return self._add_norm(layer.o(context), layer.b_o, flat, layer.norm1).view(x.shape)
+        return layer.norm1(layer.o(context).add_(flat)).view(x.shape)
 
     def _last_attention(self, layer: Layer, x: Tensor) -> Tensor:
         n, _, width = x.shape
@@ -134,42 +141,29 @@ class Substitutions:
         seen = torch.bmm(weights, x).transpose(0, 1)  # (heads, n, H)
         by_head = w_v.view(width, heads, d).transpose(0, 1)  # (heads, H, d)
         context = torch.bmm(seen, by_head).transpose(0, 1).reshape(n, width)
-        return self._add_norm(layer.o(context), layer.b_o, here, layer.norm1)[:, None]
+        return layer.norm1(layer.o(context).add_(here))[:, None]
 
     def _feed_forward(self, layer: Layer, x: Tensor, inner: Tensor | None = None) -> Tensor:
-        """norm2(x + w2·act(w1·x)); ``inner`` is w1·x, if it is known."""
+        """norm2(x + down(act(inner))), where inner is up(x) unless given."""
         flat = x.view(-1, x.shape[-1])
-        inner = layer.up(flat) if inner is None else inner.view(len(flat), -1)
-        # One pass for bias and gelu beats two; with more threads torch's own two are shared out.
-        if self.kernels and _is_exact_gelu(layer.act) and torch.get_num_threads() == 1:
-            bias_gelu(_array(inner), _array(layer.b1))
-        else:
-            inner = layer.act(inner.add_(layer.b1))
-        return self._add_norm(layer.down(inner), layer.b2, flat, layer.norm2).view(x.shape)
+        if inner is None:
+            space = self._space("inner", (len(flat), len(layer.b1)), x)
+            inner = layer.up(flat, out=space)
+        inner = _activate(layer.act, inner.view(len(flat), -1))
+        return layer.norm2(layer.down(inner).add_(flat)).view(x.shape)
 
-    def _add_norm(self, y: Tensor, bias: Tensor, residual: Tensor, norm: nn.LayerNorm) -> Tensor:
-        if not self.kernels:
-            return norm(y + bias + residual)
-        arrays = (y, bias, residual.contiguous(), norm.weight, norm.bias)
-        add_norm(*map(_array, arrays), norm.eps)
-        return y
-
-
-def _array(tensor: Tensor):
-    return tensor.detach().numpy()
+    def _space(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor | None:
+        """Memory that every batch writes to again: a fresh allocation of this size is slow."""
+        if not writes_into_views(like):
+            return None
+        needed = torch.Size(shape).numel()
+        if name not in self._spaces or self._spaces[name].numel() < needed:
+            self._spaces[name] = like.new_empty(needed)
+        return self._spaces[name][:needed].view(shape)
 
 
-def _blend(weights: Tensor, new: Tensor, old: Tensor, base: Tensor) -> Tensor:
-    """base[t] + Σ_h weights[b, t, h] (new[b, h] - old[t, h]), as two products: (n, T, width)."""
-    out = torch.baddbmm(base.expand(len(new), -1, -1), weights, new)
-    by_position = out.transpose(0, 1)  # (T, n, width)
-    if writes_into_views(out):
-        torch.baddbmm(by_position, weights.transpose(0, 1), old, alpha=-1, out=by_position)
-    else:
-        by_position -= torch.bmm(weights.transpose(0, 1), old)
-    return out
-
-
-def _is_exact_gelu(act) -> bool:
-    inner = getattr(act, "act", act)
-    return inner is nn.functional.gelu
+def _activate(act, inner: Tensor) -> Tensor:
+    """act(inner), written over ``inner`` where that is possible."""
+    if getattr(act, "act", act) is nn.functional.gelu and writes_into_views(inner):
+        return nn.functional.gelu(inner, out=inner)
+    return act(inner)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +27,18 @@ class Head:
 
     def logits(self, hidden: Tensor) -> Tensor:
         return nn.functional.linear(self.transform(hidden), self.weight, self.bias)  # (n, V)
+
+
+@contextlib.contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Dropout off inside; every module comes back in the mode it was in."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:  # not model.train(): parts of it may have been in eval mode
+            module.training = True
 
 
 def log_probs_at(model: nn.Module, input_ids: Tensor, positions: Tensor | int) -> Tensor:
@@ -80,66 +93,52 @@ def check_kinds(kind: type, *modules: nn.Module) -> None:
             raise AttributeError(f"{type(module).__name__} in place of {kind.__name__}")
 
 
-def _linear_head(transform: Callable, decoder: nn.Linear) -> Head:
+def _head(decoder: nn.Linear, transform: Callable) -> Head:
     check_kinds(nn.Linear, decoder)
     return Head(transform, decoder.weight, decoder.bias)
 
 
+def _transform(dense: Callable, activation: Callable, norm: Callable) -> Callable:
+    return lambda hidden: norm(activation(dense(hidden)))
+
+
 def _bert(model) -> Head:
-    return _linear_head(model.cls.predictions.transform, model.cls.predictions.decoder)
+    return _head(model.cls.predictions.decoder, model.cls.predictions.transform)
 
 
 def _roberta(model) -> Head:
-    head = model.lm_head
+    part = model.lm_head
     # The activation is always the exact gelu, whatever config.hidden_act says.
-    return _linear_head(_transform(head.dense, nn.functional.gelu, head.layer_norm), head.decoder)
-
-
-def _esm(model) -> Head:
-    head = model.lm_head
-    transform = _transform(head.dense, nn.functional.gelu, head.layer_norm)
-    check_kinds(nn.Linear, head.decoder)
-    return Head(transform, head.decoder.weight, head.bias)
+    head = _head(part.decoder, _transform(part.dense, nn.functional.gelu, part.layer_norm))
+    head.bias = part.bias if head.bias is None else head.bias  # ESM's is not in its decoder
+    return head
 
 
 def _distilbert(model) -> Head:
     transform = _transform(model.vocab_transform, model.activation, model.vocab_layer_norm)
-    return _linear_head(transform, model.vocab_projector)
+    return _head(model.vocab_projector, transform)
 
 
 def _albert(model) -> Head:
-    head = model.predictions
-    return _linear_head(_transform(head.dense, head.activation, head.LayerNorm), head.decoder)
-
-
-def _electra(model) -> Head:
-    return _linear_head(model.generator_predictions, model.generator_lm_head)
+    part = model.predictions
+    return _head(part.decoder, _transform(part.dense, part.activation, part.LayerNorm))
 
 
 def _mobilebert(model) -> Head:
-    head = model.cls.predictions
-    check_kinds(nn.Linear, head.decoder, head.dense)
+    part = model.cls.predictions
+    check_kinds(nn.Linear, part.decoder, part.dense)
     # The output matrix is the embedding table widened by a second matrix stored transposed.
-    weight = torch.cat([head.decoder.weight, head.dense.weight.t()], dim=1)  # (V, H)
-    return Head(head.transform, weight, head.decoder.bias)
+    weight = torch.cat([part.decoder.weight, part.dense.weight.t()], dim=1)  # (V, H)
+    return Head(part.transform, weight, part.decoder.bias)
 
 
 def _deberta_v2(model) -> Head:
     if getattr(model, "legacy", True):
         return _bert(model)
-    head = model.lm_predictions.lm_head
-    transform = _transform(head.dense, head.transform_act_fn, head.LayerNorm)
-    words = model.deberta.embeddings.word_embeddings
+    part, words = model.lm_predictions.lm_head, model.deberta.embeddings.word_embeddings
     check_kinds(nn.Embedding, words)
-    return Head(transform, words.weight, head.bias)
-
-
-def _modernbert(model) -> Head:
-    return _linear_head(model.head, model.decoder)
-
-
-def _transform(dense: Callable, activation: Callable, norm: Callable) -> Callable:
-    return lambda hidden: norm(activation(dense(hidden)))
+    transform = _transform(part.dense, part.transform_act_fn, part.LayerNorm)
+    return Head(transform, words.weight, part.bias)
 
 
 _READERS = {
@@ -147,11 +146,11 @@ _READERS = {
     "roberta": _roberta,
     "xlm-roberta": _roberta,
     "camembert": _roberta,
+    "esm": _roberta,
     "distilbert": _distilbert,
     "albert": _albert,
-    "electra": _electra,
+    "electra": lambda model: _head(model.generator_lm_head, model.generator_predictions),
     "mobilebert": _mobilebert,
     "deberta-v2": _deberta_v2,
-    "modernbert": _modernbert,
-    "esm": _esm,
+    "modernbert": lambda model: _head(model.decoder, model.head),
 }

@@ -17,17 +17,16 @@ from torch import nn
 from ...errors import InputError
 from .architectures import read_stack
 from .encoder import Substitutions
-from .readout import Head, features_at, find_head, is_hooked
+from .readout import features_at, find_head, is_hooked
 
 Tensor = torch.Tensor
 ROUTES = ("fast", "head", "plain")
 
-# The route found to agree with the plain forward, per model, device and dtype; the weights are
-# never cached.
+# The route that agreed with the plain forward, per model, device and dtype; weights are not cached.
 _verdicts: weakref.WeakKeyDictionary[nn.Module, tuple] = weakref.WeakKeyDictionary()
 
 # How far (relative to the largest logit) rounding alone may take two ways of computing a logit.
-_TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.05}
+TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.05}
 
 
 class Route:
@@ -51,7 +50,7 @@ class Route:
         def run_model(tokens: Tensor) -> Tensor:
             batch = input_ids.repeat(len(tokens), 1)  # (n, T)
             batch[:, substituted] = tokens
-            return self.read(batch, masked)
+            return features_at(self.model, batch, masked, self.head)
 
         if self.stack is None:
             return run_model
@@ -67,14 +66,6 @@ class Route:
 
         return run_fast
 
-    def read(self, batch: Tensor, position: int) -> Tensor:
-        """The model's own forward over whole sequences (n, T), read at one position."""
-        return features_at(self.model, batch, position, self.head)
-
-    def logits(self, features: Tensor, head: Head | None = None) -> Tensor:
-        head = head or self.head
-        return features if head is None else head.logits(features)
-
 
 def choose_route(model: nn.Module, input_ids: Tensor, positions: tuple[int, int]) -> Route:
     """The fastest route that agrees with the plain forward on two substitutions."""
@@ -82,33 +73,22 @@ def choose_route(model: nn.Module, input_ids: Tensor, positions: tuple[int, int]
         return Route(model, "plain")
     weight = next(model.parameters())
     place = weight.device, weight.dtype
-    held, verdict = _verdicts.get(model, (None, None))
-    if held != place:
+    known_place, verdict = _verdicts.get(model, (None, None))
+    if known_place != place:
         verdict = _find_verdict(model, input_ids, positions)
         _verdicts[model] = place, verdict
     for name in ROUTES[ROUTES.index(verdict) :]:
-        with contextlib.suppress(InputError):  # parts were exchanged since, for an adapter say
+        with contextlib.suppress(InputError):  # parts may have been exchanged since (an adapter)
             return Route(model, name)
 
 
 def _find_verdict(model: nn.Module, input_ids: Tensor, positions: tuple[int, int]) -> str:
-    head = find_head(model)
-    if head is None:
+    if find_head(model) is None:
         return "plain"
-    candidates = ["head"] if read_stack(model) is None else ["fast", "head"]
-    masked, substituted = positions
-    # Two real tokens of the sentence itself: any vocabulary has them.
-    tokens = torch.stack([input_ids[0], input_ids[-1]])
-    plain = Route(model, "plain").reader(input_ids, substituted, masked)
-    tokens = tokens.to(next(model.parameters()).device)
-    expected = plain(tokens)
-    if not bool(torch.isfinite(expected).all()):
-        return "plain"  # conditionals() will name the culprit
-    tolerance = _TOLERANCE.get(head.weight.dtype, 0.1) * max(1.0, float(expected.abs().max()))
-    for name in candidates:
-        route = Route(model, name)
-        found = route.logits(route.reader(input_ids, substituted, masked)(tokens))
-        error = float((found - expected).abs().max())
+    for name in ("head",) if read_stack(model) is None else ("fast", "head"):
+        error, tolerance = route_error(model, name, input_ids, positions)
+        if error is None:
+            return "plain"  # conditionals() will name the culprit
         if error <= tolerance:
             return name
         warnings.warn(
@@ -117,3 +97,22 @@ def _find_verdict(model: nn.Module, input_ids: Tensor, positions: tuple[int, int
             stacklevel=4,
         )
     return "plain"
+
+
+def route_error(
+    model: nn.Module, name: str, input_ids: Tensor, positions: tuple[int, int]
+) -> tuple[float | None, float]:
+    """How far a route's logits are from the plain forward's, and how far rounding may take them.
+
+    The error is None if the plain logits are not finite.
+    """
+    masked, substituted = positions
+    # Two real tokens of the sentence itself: any vocabulary has them.
+    tokens = torch.stack([input_ids[0], input_ids[-1]]).to(next(model.parameters()).device)
+    expected = Route(model, "plain").reader(input_ids, substituted, masked)(tokens)  # (2, V)
+    if not bool(torch.isfinite(expected).all()):
+        return None, 0.0
+    route = Route(model, name)
+    logits = route.head.logits(route.reader(input_ids, substituted, masked)(tokens))
+    tolerance = TOLERANCE.get(logits.dtype, 0.1) * max(1.0, float(expected.abs().max()))
+    return float((logits - expected).abs().max()), tolerance
