@@ -14,6 +14,8 @@ import re
 import sys
 from pathlib import Path
 
+from mlmjoint.analysis.table import markdown_lines
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGES = ("README.md",)
@@ -29,10 +31,8 @@ def table(results: Path = RESULTS) -> str:
     rows = [row for file in files for row in file["rows"]]
     if not rows:
         return ""
-    lines = ["| " + " | ".join(COLUMNS.values()) + " |", "|" + "---|" * len(COLUMNS)]
-    for row in rows:
-        cells = (str(row.get(key, "")).replace("|", "\\|") for key in COLUMNS)
-        lines.append("| " + " | ".join(cells) + " |")
+    cells = [[str(row.get(key, "")) for key in COLUMNS] for row in rows]
+    lines = markdown_lines([*COLUMNS.values()], cells, align="llll")
     machines = sorted({file["machine"] for file in files if file["rows"]})
     if machines:
         lines += ["", f"Measured on {'; '.join(machines)}."]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from mlmjoint.analysis.table import markdown_lines
+
 
 def header(module: str) -> list[str]:
     """A comment that says where the page comes from."""
@@ -20,9 +22,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence], align: str = "l") -
     >>> table(["name", "V"], [["toy", 262]])
     ['| name | V |', '| --- | ---: |', '| toy | 262 |', '']
     """
-    rule = [{"l": "---", "r": "---:"}[side] for side in align.ljust(len(headings), "r")]
-    cells = [["" if cell is None else str(cell).replace("|", "\\|") for cell in r] for r in rows]
-    return ["| " + " | ".join(line) + " |" for line in ([*headings], rule, *cells)] + [""]
+    return [*markdown_lines(headings, rows, align), ""]
 
 
 def dense(body: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-r"""What a pair costs: operations, bytes and hours, by formula from a model's shape.
+r"""What a pair costs in operations, bytes and hours, by formula from a model's shape.
 
 Only matrix products are counted, a multiplication and an addition each, as every profiler does.
 With L layers of width H, inner width F, h heads, T tokens and V entries in the vocabulary, the
@@ -6,11 +6,11 @@ plain forward of one sequence, logits at every position, takes (book: eq-plain-f
 
 .. math:: 2T \left[ L (4H^2 + 2HF + 2TH) + H^2 + HV \right]
 
-and the fast route of ``encoder.py`` for one substitution (book: eq-fast-flops)
+and the fast route of ``engine/forward`` for one substitution (book: eq-fast-flops)
 
 .. math:: 2 \left[ (2L-3) THF + (L-2)(4TH^2 + 2T^2H) + \dots + H^2 + HV \right]
 
-where the dots are what is done once per sequence: see :func:`fast_flops`.
+where the dots stand for what is done once per sequence: see :func:`fast_flops`.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from dataclasses import dataclass
 
 from .. import files
 from ..errors import InputError
-from ..studies import plan as results
+from ..studies import plan
 
 POST_NORM = ("bert", "electra", "roberta", "xlm-roberta", "camembert", "distilbert", "albert")
 TABLE_BYTES = 4  # tables are float32
 KEPT_Q = 2**29  # bytes up to which the CPU solver keeps Q = p(a|b) + p(b|a) as a third table
-# What may follow the tables, by the names of the stored measurements. `make paper` runs the second.
+# What may follow the tables, by its name in the stored measurements. `make paper` runs the second.
 WORKS = {"five": "the paper's five constructions", "study": "the whole record"}
 STATED_HOURS = 48.0  # "about two days" a cell on a GPU: the authors' own figure for theirs
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What of a post-layer-norm encoder its cost depends on."""
+    """What the cost of a post-layer-norm encoder depends on."""
 
     layers: int
     width: int
@@ -48,9 +48,9 @@ class Shape:
 
     @classmethod
     def of(cls, config) -> Shape:
-        """Read from a transformers configuration or a dict in the form of its config.json."""
-        held = config if isinstance(config, Mapping) else config.to_dict()
-        kind = held.get("model_type")
+        """Read from a transformers configuration or the content of a config.json."""
+        config = config if isinstance(config, Mapping) else config.to_dict()
+        kind = config.get("model_type")
         if kind not in POST_NORM:
             raise InputError(
                 f"no cost formula for model type {kind!r}; known are {', '.join(POST_NORM)}"
@@ -59,18 +59,23 @@ class Shape:
         if kind == "distilbert":
             names = ("n_layers", "dim", "n_heads", "hidden_dim")
         # ALBERT widens its embeddings even where both widths are the same.
-        narrow = held.get("embedding_size") if kind in ("albert", "electra") else None
-        if kind == "electra" and narrow == held["hidden_size"]:
+        narrow = config.get("embedding_size") if kind in ("albert", "electra") else None
+        if kind == "electra" and narrow == config["hidden_size"]:
             narrow = None
-        layers, *sizes = (held[name] for name in names)
-        layers *= held.get("inner_group_num", 1)  # ALBERT's
-        return cls(layers, *sizes, held["vocab_size"], narrow)
+        layers, *sizes = (config[name] for name in names)
+        layers *= config.get("inner_group_num", 1)  # ALBERT's
+        return cls(layers, *sizes, config["vocab_size"], narrow)
 
 
-# The models of the studies, of the paper, and one with a very large vocabulary.
+def _shipped(name: str) -> Shape:
+    return Shape.of(json.loads((files.MODELS / name / "config.json").read_text(encoding="utf-8")))
+
+
+# The models of the studies, of the paper, and one with a very large vocabulary. Only the first two
+# ship with their configuration.
 SHAPES = {
-    "toy": Shape(3, 128, 4, 512, 262),
-    "en-small": Shape(4, 384, 12, 1536, 4608),
+    "toy": _shipped("toy"),
+    "en-small": _shipped("en-small"),
     "en-full": Shape(6, 384, 12, 1536, 30_522),
     "rxnmapper": Shape(12, 256, 8, 512, 591, embedding=128),
     "sapiens-vh": Shape(4, 128, 8, 256, 25),
@@ -108,7 +113,7 @@ def fast_flops(shape: Shape, length: int, tokens: tuple[int, int] | None = None)
     >>> fast_flops(Shape(2, 8, 2, 32, 10), length=5) < plain_flops(Shape(2, 8, 2, 32, 10), 5)
     True
     """
-    at_a, at_b = _sizes(shape, length, tokens)
+    at_a, at_b = tokens or (shape.vocab, shape.vocab)
     once = 2 * _first_layer_once(shape, length)
     if shape.layers > 1:
         # w1 behind the output projection and on the layer norm's shift, for both tables.
@@ -122,13 +127,13 @@ def fast_flops(shape: Shape, length: int, tokens: tuple[int, int] | None = None)
 
 def plain_flops(shape: Shape, length: int, tokens: tuple[int, int] | None = None) -> int:
     """Operations of the same tables by ``model(...)``: every layer and the head, everywhere."""
-    at_a, at_b = _sizes(shape, length, tokens)
+    at_a, at_b = tokens or (shape.vocab, shape.vocab)
     sequence = _encoder(shape, length) + length * _head(shape, shape.vocab)
     return 2 * (at_a + at_b + 1) * sequence
 
 
 def pair_bytes(vocab: int | tuple[int, int], kept_q: bool = False) -> int:
-    """Memory of a pair beside the model: the two tables, on a CPU up to 512 MiB also their sum."""
+    """Memory of a pair without the model: the two tables and, on a CPU up to 512 MiB, their sum."""
     at_a, at_b = (vocab, vocab) if isinstance(vocab, int) else vocab
     table = TABLE_BYTES * at_a * at_b
     return table * (3 if kept_q and table <= KEPT_Q else 2)
@@ -153,8 +158,6 @@ def gpu_hours(
     The tables are bound by arithmetic (``flops`` a pair), the passes over them by memory
     (``traffic`` bytes a pair); ``share`` of either peak is assumed to be sustained.
     """
-    if not 0 < share <= 1:
-        raise InputError(f"share is {share}; give the part of the peak that is sustained, up to 1")
     per_hour = 3600 * share
     return pairs * flops / (per_hour * gpu.flops), pairs * traffic / (per_hour * gpu.bandwidth)
 
@@ -172,15 +175,13 @@ def paper_cells() -> list[dict]:
     """The paper's eight cells: model, data, pairs, n, operations of a mean pair both ways."""
     lengths = measured("lengths")["lengths"]
     rows = []
-    for cell in results.cells_of("paper"):
+    for cell in plan.cells_of("paper"):
         shape, counts = SHAPES[cell.model], lengths[cell.data]
-        rows.append(
-            {
-                "cell": cell,
-                "fast": mean_over(counts, lambda t, s=shape: fast_flops(s, t)),
-                "plain": mean_over(counts, lambda t, s=shape: plain_flops(s, t)),
-            }
+        fast, plain = (
+            mean_over(counts, lambda t, s=shape, c=count: c(s, t))
+            for count in (fast_flops, plain_flops)
         )
+        rows.append({"cell": cell, "fast": fast, "plain": plain})
     return rows
 
 
@@ -191,15 +192,6 @@ def measured(name: str) -> dict:
         if path.is_file():
             return json.loads(path.read_text(encoding="utf-8"))
     raise InputError(f"no measurements {name!r} are stored; `make bench` in a clone makes them")
-
-
-def _sizes(shape: Shape, length: int, tokens: tuple[int, int] | None) -> tuple[int, int]:
-    if length < 2:
-        raise InputError(f"a sentence of {length} tokens has no two positions; give at least 2")
-    sizes = (shape.vocab, shape.vocab) if tokens is None else tuple(tokens)
-    if len(sizes) != 2 or min(sizes) < 1 or max(sizes) > shape.vocab:
-        raise InputError(f"candidate sets of {tokens} do not fit a vocabulary of {shape.vocab}")
-    return sizes
 
 
 # Multiply-adds from here on; the functions above double them.

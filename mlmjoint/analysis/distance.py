@@ -15,8 +15,8 @@ from ..names import PAPER, label
 from ..studies.records import Study
 from . import stats
 from .claims import column, title
-from .comparisons import by_corpus, gains, starred
-from .stats import Comparison, Interval, slope, with_holm
+from .comparisons import as_test, by_corpus, gains, starred, study_rows
+from .stats import Interval, paired_test, slope, with_holm
 from .table import Entry, Sheet
 
 MORE_THAN = 20  # published: bins of 20 examples or fewer are dropped
@@ -25,10 +25,10 @@ GAINING = PAPER[1:]
 
 def distances(study: Study, by: str = "distance") -> np.ndarray:
     """Distance of each pair, (n,)."""
-    held = [record.get(by) for record in study.records]
-    if None in held:
+    values = [record.get(by) for record in study.records]
+    if None in values:
         raise InputError(f"{study.folder} has no {by}; only toy sentences come with trees")
-    return np.array(held)
+    return np.array(values)
 
 
 def bins(
@@ -36,57 +36,46 @@ def bins(
 ) -> dict[str, list[int]]:
     """Indices of the pairs at each distance, bins of ``more_than`` pairs or fewer dropped.
 
-    ``doubling`` joins distances: 1, 2, 3–4, 5–8, 9–16 and so on, for long sequences, in which no
+    ``doubling`` joins distances, 1, 2, 3–4, 5–8, 9–16 and so on, for long sequences, in which no
     single distance has many pairs.
     """
-    held = distances(study, by)
-    keys = np.ceil(np.log2(held)).astype(int) if doubling else held
-    kept = stats.by_bin(keys.tolist(), more_than)
-    return {_name(key, doubling): indices for key, indices in kept.items()}
-
-
-def _name(key: int, doubling: bool) -> str:
+    keys = distances(study, by)
     if not doubling:
-        return str(key)
-    low, high = 2 ** (key - 1) + 1, 2**key
-    return str(high) if key < 2 else f"{low}–{high}"
+        return {str(key): at for key, at in stats.by_bin(keys.tolist(), more_than).items()}
+    kept = stats.by_bin(np.ceil(np.log2(keys)).astype(int).tolist(), more_than)
+    return {str(2**k) if k < 2 else f"{2 ** (k - 1) + 1}–{2**k}": at for k, at in kept.items()}
 
 
-def curve(
-    study: Study, values: Sequence[float], by="distance", doubling=False, more_than=MORE_THAN
-) -> list[tuple[float, Interval]]:
-    """Mean of some values in each bin of distances: (mean distance, mean with its interval)."""
-    held, values = distances(study, by), np.asarray(values, dtype=float)
+def curve(study: Study, values: Sequence[float], **binning) -> list[tuple[float, Interval]]:
+    """Mean of some values in each of :func:`bins`: (mean distance, mean with its interval)."""
+    places = distances(study, binning.get("by", "distance"))
+    values = np.asarray(values, dtype=float)
     return [
-        (float(held[indices].mean()), stats.bootstrap(values[indices]))
-        for indices in bins(study, by, doubling, more_than).values()
+        (float(places[indices].mean()), stats.bootstrap(values[indices]))
+        for indices in bins(study, **binning).values()
     ]
 
 
-def curves(study: Study, methods: Sequence[str] = GAINING, **options) -> dict[str, list]:
+def curves(study: Study, methods: Sequence[str] = GAINING, **binning) -> dict[str, list]:
     """For each construction the curve of its gain over the MLM."""
-    return {method: curve(study, gains(study, method), **options) for method in methods}
+    return {method: curve(study, gains(study, method), **binning) for method in methods}
 
 
 def expected_gains(study: Study, method: str = "ag") -> np.ndarray:
-    """What a construction gains over the MLM in the mean over the *true* pairs of tokens, (n,).
+    """Mean gain of a construction over the MLM under the *true* joint of each pair, (n,).
 
-    Known only for toy sentences. The gain at the gold tokens is one draw of which this is the mean.
+    Known only for toy sentences. The gain at the gold tokens is one draw from that distribution.
     """
     return (column(study, "mlm", "kl_true") - column(study, method, "kl_true")) / 2
 
 
-def bin_sheet(
-    study: Study, methods: Sequence[str] = GAINING, by="distance", doubling=False, **options
-) -> Sheet:
+def bin_sheet(study: Study, methods: Sequence[str] = GAINING, **binning) -> Sheet:
     """Mean gain over the MLM in each bin of distances."""
-    saved = {method: gains(study, method) for method in methods}
+    saved = [gains(study, method) for method in methods]
     rows = []
-    for name, indices in bins(study, by, doubling, **options).items():
-        entries = [
-            Entry(*stats.bootstrap(values[indices]), kind="difference") for values in saved.values()
-        ]
-        rows.append([name, Entry(len(indices)), *entries])
+    for name, indices in bins(study, **binning).items():
+        means = [stats.bootstrap(values[indices]) for values in saved]
+        rows.append([name, Entry(len(indices)), *(Entry(*m, kind="difference") for m in means)])
     columns = ["distance", "pairs", *map(label, methods)]
     return Sheet(f"Gain over the MLM (nats per token): {title(study)}", columns, rows)
 
@@ -95,19 +84,16 @@ def slope_sheet(
     studies: Sequence[Study], methods: Sequence[str] = GAINING, by="distance", seed=0
 ) -> Sheet:
     """What each doubling of the distance adds to a gain, over all pairs and without bins."""
-    rows = []
-    for study in studies:
+
+    def row(study):
         x = np.log2(distances(study, by))
-        if len(set(x)) < 2:
-            continue  # contiguous pairs are all as near
-        tests = []
-        for method in methods:
-            found = slope(x, gains(study, method), seed)
-            tests.append(Comparison(method, "", found.interval, found.p, found.p))
-        rows.append([title(study), *map(starred, with_holm(tests)), Entry(len(x))])
+        tests = [as_test(slope(x, gains(study, method), seed), method) for method in methods]
+        return map(starred, with_holm(tests))
+
+    varied = [study for study in studies if len(set(distances(study, by))) > 1]
     what = "token distance" if by == "distance" else "distance in the tree"
     heading = f"Change of the gain over the MLM with each doubling of the {what} (nats per token)"
-    return Sheet(heading, ["study", *map(label, methods), "n"], rows)
+    return study_rows(heading, map(label, methods), varied, row)
 
 
 def near_far_sheet(
@@ -120,12 +106,11 @@ def near_far_sheet(
         common = [key for key in first if key in second]
         if len(common) < 2:
             continue
+        at_near, at_far = ([place[key] for key in common] for place in (first, second))
         tests = []
         for method in methods:
-            saved = [gains(study, method) for study in (near, far)]
-            d = np.array([saved[0][first[key]] - saved[1][second[key]] for key in common])
-            interval, p = stats.bootstrap(d, seed=seed), stats.sign_flip(d, seed)
-            tests.append(Comparison(method, "", interval, p, p))
+            d = gains(near, method)[at_near] - gains(far, method)[at_far]
+            tests.append(paired_test(method, "", d, seed))
         name = title(near).removesuffix(", contiguous")
         rows.append([name, *map(starred, with_holm(tests)), Entry(len(common))])
     heading = "Gain at contiguous − gain at random pairs of the same sentences (nats per token)"

@@ -36,7 +36,7 @@ COMMANDS = {
     "study": Command(
         "Run a study", "every metric of every construction on many sentences", "..studies.study"
     ),
-    "table": Command("Run a study", "the paper's tables from studies", "..analysis.summary"),
+    "table": Command("Run a study", "the paper's tables from studies", ".table"),
     "reproduce": Command("Make the book", "run the book's notebooks", "..notebook.reproduce"),
     "check": Command("Make the book", "compare fresh numbers with committed", "..notebook.check"),
     "train": Command("Make a model", "train a masked language model", "..train.train"),

@@ -8,7 +8,6 @@ The profile alone chooses the folder, so a small run can never replace the numbe
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
@@ -16,7 +15,7 @@ import warnings
 from pathlib import Path
 
 from .. import checks as given
-from ..analysis.table import Sheet, to_html, to_text
+from ..analysis.table import Sheet, aligned, to_html, to_text
 from ..errors import InputError
 from ..studies import plan as results
 from ..studies.records import read_manifest
@@ -55,16 +54,16 @@ class Picture:
 
 
 class ShownSheet:
-    """A table as a notebook shows it: HTML on a page, aligned columns on a terminal."""
+    """A sheet as a notebook shows it: HTML on a page, aligned columns on a terminal."""
 
-    def __init__(self, table: Sheet, digits: int):
-        self.table, self.digits = table, digits
+    def __init__(self, sheet: Sheet, digits: int):
+        self.sheet, self.digits = sheet, digits
 
     def __repr__(self) -> str:
-        return to_text(self.table, self.digits)
+        return to_text(self.sheet, self.digits)
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        return {"text/html": to_html(self.table, self.digits), "text/plain": repr(self)}
+        return {"text/html": to_html(self.sheet, self.digits), "text/plain": repr(self)}
 
 
 class Chapter:
@@ -153,24 +152,16 @@ def made(cell: results.Cell, limit: int | None = None, device: str = "auto"):
     return study(cell.model, cell.data, folder, cell.pairs, n, device=device)
 
 
-def show_sheet(table: Sheet, digits: int = 3) -> ShownSheet:
-    """A table with its title above it, for a notebook to show; ``digits`` are significant ones."""
-    return ShownSheet(table, digits)
+def show_sheet(sheet: Sheet, digits: int = 3) -> ShownSheet:
+    """A sheet with its title above it, for a notebook to show; ``digits`` are significant ones."""
+    return ShownSheet(sheet, digits)
 
 
 def print_sheet(rows, headings, digits: int = 3) -> None:
-    """A plain table for a notebook's output: text to the left, numbers to the right."""
+    """Print rows as plain columns: text to the left, numbers to the right, floats with decimals."""
+    right = [all(not isinstance(row[k], str) for row in rows) for k in range(len(headings))]
     cells = [[_cell(value, digits) for value in row] for row in rows]
-    numeric = [all(not isinstance(row[k], str) for row in rows) for k in range(len(headings))]
-    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
-    out = io.StringIO()
-    for row in (headings, *cells):
-        parts = [
-            text.rjust(width) if right else text.ljust(width)
-            for text, width, right in zip(row, widths, numeric, strict=True)
-        ]
-        out.write("  ".join(parts).rstrip() + "\n")
-    print(out.getvalue(), end="")
+    print("\n".join(aligned([headings, *cells], right)))
 
 
 def _cell(value, digits: int) -> str:

@@ -1,4 +1,4 @@
-"""Intervals and tests against slow twins, scipy, and what they promise: coverage and level."""
+"""Intervals, tests and associations against slow twins, scipy, and their promised level."""
 
 import itertools
 import math
@@ -8,27 +8,22 @@ import pytest
 import scipy.stats
 
 from mlmjoint.analysis import stats
+from mlmjoint.analysis.stats import slope, spearman
 from mlmjoint.errors import InputError
 
 
-def slow_means(x, seed, resamples):
-    """The bootstrap as a textbook writes it."""
-    rng = np.random.default_rng(seed)
-    drawn = rng.integers(0, len(x), (resamples, len(x)))
-    return [sum(x[i] for i in row) / len(x) for row in drawn]
+def level(p_values):
+    """The share of tests that find a difference where there is none."""
+    return np.mean(np.array(p_values) <= 0.05)
 
 
 class TestBootstrap:
-    def test_resampled_means_are_the_textbook_s(self):
-        x = np.random.default_rng(0).exponential(size=17)
-        assert stats.resampled_means(x, 3, 200) == pytest.approx(slow_means(x, 3, 200))
-
-    def test_blocks_give_as_many_resamples_as_asked(self, monkeypatch):
-        x = np.arange(10.0)
-        monkeypatch.setattr(stats, "BLOCK", 64)
-        means = stats.resampled_means(x, 0, 99)
-        assert len(means) == 99
-        assert abs(means.mean() - 4.5) < 0.5
+    def test_resampled_means_are_the_textbook_s(self, monkeypatch):
+        x, rng = np.random.default_rng(0).exponential(size=17), np.random.default_rng(3)
+        slow = [np.mean(x[row]) for row in rng.integers(0, 17, (200, 17))]
+        assert stats.resampled_means(x, 3, 200) == pytest.approx(slow)
+        monkeypatch.setattr(stats, "BLOCK", 64)  # in blocks of 3 resamples
+        assert len(stats.resampled_means(x, 0, 99)) == 99
 
     def test_interval_is_scipy_s_bca(self):
         x = np.random.default_rng(1).lognormal(size=80)
@@ -36,10 +31,8 @@ class TestBootstrap:
         theirs = scipy.stats.bootstrap(
             (x,), np.mean, method="BCa", n_resamples=20_000, rng=np.random.default_rng(5)
         ).confidence_interval
-        assert mean == pytest.approx(x.mean())
-        assert low == pytest.approx(theirs.low, rel=0.02)
-        assert high == pytest.approx(theirs.high, rel=0.02)
-        # A skewed sample's interval leans to its long tail.
+        assert (mean, low, high) == pytest.approx((x.mean(), *theirs), rel=0.02)
+        # The interval of a skewed sample extends further into its long tail.
         assert high - mean > mean - low
 
     def test_covers_the_truth_about_as_often_as_it_says(self):
@@ -50,31 +43,29 @@ class TestBootstrap:
             hits += low <= 1.0 <= high
         assert 0.88 <= hits / 200 <= 0.99
 
-    def test_is_the_same_every_time_and_another_with_another_seed(self):
+    def test_depends_on_the_seed_alone(self):
         x = np.random.default_rng(3).normal(size=30)
         assert stats.bootstrap(x, seed=1) == stats.bootstrap(x, seed=1)
         assert stats.bootstrap(x, seed=1) != stats.bootstrap(x, seed=2)
 
-    def test_without_spread_or_without_meaning(self):
+    def test_without_spread_or_interval(self):
         assert stats.bootstrap([2.0, 2.0, 2.0]) == (2.0, 2.0, 2.0)
-        one = stats.bootstrap([5.0])
-        assert one.value == 5.0 and math.isnan(one.low) and math.isnan(one.high)
-        infinite = stats.bootstrap([1.0, math.inf])
-        assert infinite.value == math.inf and math.isnan(infinite.low)
+        for values in ([5.0], [1.0, math.inf]):
+            value, low, high = stats.bootstrap(values)
+            assert value == max(values) and math.isnan(low) and math.isnan(high)
 
     @pytest.mark.parametrize("bad", [[], [[1.0]], 3.0])
-    def test_refuses_what_is_no_list(self, bad):
-        with pytest.raises(InputError, match="shape"):
-            stats.bootstrap(bad)
+    def test_needs_a_list(self, bad):
+        for function in (stats.bootstrap, stats.sign_flip):
+            with pytest.raises(InputError, match="shape"):
+                function(bad)
 
 
 class TestSignFlip:
     def test_small_samples_are_enumerated(self):
         d = [0.3, -0.1, 0.7, 0.2, 0.45]
-        count = 0
-        for signs in itertools.product((1, -1), repeat=5):
-            count += abs(sum(s * v for s, v in zip(signs, d, strict=True))) >= sum(d) - 1e-12
-        assert stats.sign_flip(d) == count / 32
+        sums = [np.dot(signs, d) for signs in itertools.product((1, -1), repeat=5)]
+        assert stats.sign_flip(d) == np.mean(np.abs(sums) >= sum(d) - 1e-12)
 
     def test_large_samples_agree_with_scipy(self):
         d = np.random.default_rng(0).normal(0.15, 1, size=100)
@@ -83,48 +74,46 @@ class TestSignFlip:
         ).pvalue
         assert stats.sign_flip(d) == pytest.approx(theirs, abs=0.02)
 
-    def test_keeps_its_level_and_finds_what_is_there(self):
+    def test_keeps_its_level_is_two_sided_and_never_zero(self):
         rng = np.random.default_rng(4)
         null = [stats.sign_flip(rng.normal(size=30), seed=k, resamples=500) for k in range(300)]
-        assert 0.01 <= np.mean(np.array(null) <= 0.05) <= 0.09
-        assert stats.sign_flip(rng.normal(1, 1, size=60)) < 0.001
-
-    def test_is_two_sided_and_never_zero(self):
-        d = np.random.default_rng(5).normal(2, 1, size=50)
+        assert 0.01 <= level(null) <= 0.09
+        d = rng.normal(2, 1, size=50)
         assert stats.sign_flip(d) == stats.sign_flip(-d) == 1 / 10_001
 
     def test_no_difference_is_no_evidence_and_infinity_no_test(self):
         assert stats.sign_flip([0.0, 0.0, 0.0]) == 1.0
         assert math.isnan(stats.sign_flip([1.0, math.inf]))
-        assert math.isnan(stats.sign_flip([1.0, math.nan]))
 
 
 class TestSignificant:
-    def test_asks_both_p_and_interval(self):
-        def made(p, low, high):
-            return stats.Comparison("x", "y", stats.Interval(0.5, low, high), p, p).significant
+    @pytest.mark.parametrize(
+        "p, low, high, significant",
+        [
+            (0.04, 0.1, 0.9, True),
+            (0.04, -0.9, -0.1, True),
+            (0.04, -0.1, 0.9, False),
+            (0.06, 0.1, 0.9, False),
+            (math.nan, 0.1, 0.9, False),
+            (0.04, math.nan, math.nan, False),  # without an interval nothing excludes zero
+        ],
+    )
+    def test_asks_both_p_and_interval(self, p, low, high, significant):
+        test = stats.Comparison("x", "y", stats.Interval(0.5, low, high), p, p)
+        assert test.significant is significant
 
-        assert made(0.04, 0.1, 0.9)
-        assert not made(0.04, -0.1, 0.9)
-        assert not made(0.06, 0.1, 0.9)
-        assert not made(math.nan, 0.1, 0.9)
-        assert made(0.04, -0.9, -0.1)
-        assert not made(0.04, math.nan, math.nan)  # without an interval nothing leaves zero out
-
-    def test_bears_with_skewness_better_than_sign_flips_alone(self):
+    def test_handles_skewness_better_than_sign_flips_alone(self):
         rng = np.random.default_rng(9)
         drawn = rng.lognormal(sigma=1.0, size=(400, 40)) - np.exp(0.5)  # mean zero, long tail
-        flips = [stats.sign_flip(d, resamples=500) for d in drawn]
-        ends = [stats.bootstrap(d, resamples=500) for d in drawn]
-        tests = [stats.Comparison("", "", *held) for held in zip(ends, flips, flips, strict=True)]
-        alone, both = np.mean(np.array(flips) < 0.05), np.mean([t.significant for t in tests])
+        tests = [stats.paired_test("", "", d, resamples=500) for d in drawn]
+        alone, both = level([t.p for t in tests]), np.mean([t.significant for t in tests])
         assert alone > 1.3 * both > 0
 
     def test_false_alarms_are_counted_on_data_of_the_same_shape(self):
         rng = np.random.default_rng(11)
         assert 0.02 <= stats.false_alarms(rng.normal(5, 1, size=60)) <= 0.08
         tailed = np.zeros(60)
-        tailed[0] = 1.0  # a sample without it sees one value only, and is sure of it
+        tailed[0] = 1.0  # a sample without it has one value only, and no doubt
         assert stats.false_alarms(tailed) == pytest.approx((59 / 60) ** 60, abs=0.08)
 
 
@@ -136,26 +125,114 @@ class TestHolm:
             expected = max(min(1.0, (12 - k) * p[order[k]]) for k in range(rank + 1))
             assert stats.holm(p)[index] == pytest.approx(expected)
 
-    def test_tests_that_were_not_made_do_not_count(self):
-        found = stats.holm([0.01, math.nan, 0.04])
-        assert found[0] == pytest.approx(0.02)
-        assert math.isnan(found[1])
-        assert found[2] == pytest.approx(0.04)
+    def test_missing_tests_do_not_count(self):
+        assert stats.holm([0.01, math.nan, 0.04]) == pytest.approx(
+            [0.02, math.nan, 0.04], nan_ok=True
+        )
 
     def test_compare_all_corrects_over_every_pair(self):
         rng = np.random.default_rng(7)
         base = rng.normal(size=40)
         columns = {"x": base, "y": base + 1 + 0.1 * rng.normal(size=40), "z": base.copy()}
-        found = {(c.first, c.second): c for c in stats.compare_all(columns)}
-        assert list(found) == [("x", "y"), ("x", "z"), ("y", "z")]
-        assert found["x", "z"].p == found["x", "z"].p_holm == 1.0
-        assert found["x", "y"].p_holm == pytest.approx(3 * found["x", "y"].p)
-        assert found["x", "y"].difference.value == pytest.approx(np.mean(base - columns["y"]))
-        assert found["x", "y"].difference.high < 0
+        tests = {(c.first, c.second): c for c in stats.compare_all(columns)}
+        assert list(tests) == [("x", "y"), ("x", "z"), ("y", "z")]
+        assert tests["x", "z"].p == tests["x", "z"].p_holm == 1.0
+        assert tests["x", "y"].p_holm == pytest.approx(3 * tests["x", "y"].p)
+        assert tests["x", "y"].difference.value == pytest.approx(np.mean(base - columns["y"]))
+        assert tests["x", "y"].difference.high < 0
+
+
+def sample(n=60, strength=0.5, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.integers(1, 12, n).astype(float)  # with ties, as distances have
+    return x, strength * x + rng.standard_t(3, n)
+
+
+SLOW = {
+    spearman: (lambda x, y: scipy.stats.spearmanr(x, y).statistic, stats._weighted_spearman),
+    slope: (lambda x, y: np.polyfit(x, y, 1)[0], stats._weighted_slope),
+}
+
+
+@pytest.mark.parametrize("measure", SLOW)
+class TestAssociation:
+    def test_is_the_usual_statistic_in_every_resample(self, measure):
+        """Ours weighs examples by how often they were drawn; the slow twin writes them out."""
+        slow, weighted = SLOW[measure]
+        x, y = sample()
+        assert measure(x, np.round(y)).interval.value == pytest.approx(slow(x, np.round(y)))
+        x, y = sample(n=25)
+        drawn = np.random.default_rng(3).integers(0, 25, (40, 25))
+        counts = np.array([np.bincount(row, minlength=25) for row in drawn], dtype=float)
+        assert weighted(x, y, counts) == pytest.approx([slow(x[row], y[row]) for row in drawn])
+
+    def test_keeps_its_level_and_finds_what_is_there(self, measure):
+        null = [measure(*sample(30, 0.0, seed), seed, resamples=200).p for seed in range(200)]
+        assert 0.01 <= level(null) <= 0.10
+        assert measure(*sample(n=100, strength=1.0)).p < 0.001
+
+    def test_more_spread_is_not_taken_for_a_rise(self, measure):
+        """y spreads with x and does not rise: an ordinary permutation test fails too often."""
+        rng, ours, ordinary = np.random.default_rng(0), [], []
+        for seed in range(300):
+            x = rng.exponential(size=40)
+            y = x * rng.normal(size=40)
+            ours.append(measure(x, y, seed, resamples=200).p)
+            shuffled = [abs(np.corrcoef(x, rng.permutation(y))[0, 1]) for _ in range(100)]
+            ordinary.append(np.mean(np.array(shuffled) >= abs(np.corrcoef(x, y)[0, 1])))
+        assert level(ours) <= 0.10
+        assert level(ordinary) > 0.13
+
+    def test_turns_its_sign_with_x_and_depends_on_the_seed_alone(self, measure):
+        x, y = sample()
+        one, other = measure(x, y).interval, measure(-x, y).interval
+        assert one.value == pytest.approx(-other.value)
+        assert one.low < one.value < one.high
+        assert measure(x, y, 1) == measure(x, y, 1) != measure(x, y, 2)
+
+    def test_without_spread_there_is_nothing_to_say(self, measure):
+        for x, y in (([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]), ([1.0, 2.0], [1.0, 2.0])):
+            found = measure(x, y)
+            assert math.isnan(found.interval.value) and math.isnan(found.p)
+
+    def test_refuses_what_cannot_be_paired(self, measure):
+        with pytest.raises(InputError, match="one length"):
+            measure([1.0, 2.0], [1.0])
+        with pytest.raises(InputError, match="missing"):
+            measure([1.0, None, 2.0], [1.0, 2.0, 3.0])
+
+
+def test_interval_of_a_correlation_is_scipy_s_bca():
+    x, y = sample(n=80)
+    _, low, high = spearman(x, y, resamples=4000).interval
+    theirs = scipy.stats.bootstrap(
+        (x, y),
+        lambda a, b: scipy.stats.spearmanr(a, b).statistic,
+        paired=True,
+        vectorized=False,
+        method="BCa",
+        n_resamples=2000,
+        rng=np.random.default_rng(1),
+    ).confidence_interval
+    assert (low, high) == pytest.approx((theirs.low, theirs.high), abs=0.03)
+
+
+def test_interval_of_a_slope_covers_the_truth_about_as_often_as_it_says():
+    hits = 0
+    for seed in range(150):
+        _, low, high = slope(*sample(n=50, strength=0.3, seed=seed), resamples=300).interval
+        hits += low <= 0.3 <= high
+    assert 0.87 <= hits / 150 <= 0.99
+
+
+def test_infinite_values_have_a_rank_but_no_slope():
+    x, far = [1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, math.inf]
+    value, low, high = spearman(x, far).interval
+    assert value == 1.0 and math.isnan(low) and math.isnan(high)  # perfect order: no interval
+    trend = slope(x, far)
+    assert math.isnan(trend.interval.value) and math.isnan(trend.p) and trend.n == 4
 
 
 def test_bins_of_twenty_or_fewer_are_dropped():
-    bins = [1] * 21 + [2] * 20 + [5] * 40
-    kept = stats.by_bin(bins)
-    assert {key: len(found) for key, found in kept.items()} == {1: 21, 5: 40}
-    assert kept[5] == list(range(41, 81))
+    kept = stats.by_bin([1] * 21 + [2] * 20 + [5] * 40)
+    assert kept == {1: list(range(21)), 5: list(range(41, 81))}

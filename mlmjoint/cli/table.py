@@ -1,0 +1,95 @@
+"""`mlmjoint table`: the paper's results from stored studies, with intervals and paired tests."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from .. import checks
+from ..analysis import claims, summary
+from ..analysis.table import FORMATS, render
+from ..errors import InputError
+from ..studies.records import MANIFEST, RECORDS, Study, load
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "examples:\n"
+        "  mlmjoint table results/full/toy-toy-random\n"
+        "  mlmjoint table results/full/* --format csv > tables.csv\n"
+        "  mlmjoint table results/full/toy-toy-random --by distance\n"
+        "  mlmjoint table results/full/toy-toy-random --claims\n\n"
+        "Means come with 95 % bootstrap intervals (BCa, over examples)."
+    )
+    parser.add_argument("folders", nargs="+", metavar="DIR", help="folders that study wrote")
+    parser.add_argument(
+        "--format", default="markdown", help=f"{', '.join(FORMATS)} (default: markdown)"
+    )
+    parser.add_argument(
+        "--by", metavar="distance", help="the distance analysis instead of the tables"
+    )
+    parser.add_argument("--metric", help=f"of --by: {', '.join(summary.HEADINGS)} (default: p_nll)")
+    parser.add_argument(
+        "--claims", action="store_true", help="the paper's claims with verdicts instead"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the resampling (default: 0)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the sheets, or the verdicts, that the command line asks for."""
+    _check(args)
+    studies = _studies(args.folders, least=2 if args.claims else 1)
+    if args.claims:
+        print(claims.verdicts(studies, args.seed), end="")
+        return
+    sheets = summary.sheets(studies, args.by, args.metric or "p_nll", args.seed)
+    for sheet in sheets:
+        if not sheet.rows:
+            few = f"no distance has more than {summary.BIN} pairs, so there is no table"
+            _note(f"{sheet.title}: {few}")
+    print(render([sheet for sheet in sheets if sheet.rows], args.format), end="")
+
+
+def _check(args: argparse.Namespace) -> None:
+    for value, allowed, option in (
+        (args.format, FORMATS, "--format"),
+        (args.by, (None, "distance"), "--by"),
+        (args.metric, (None, *summary.HEADINGS), "--metric"),
+    ):
+        if value not in allowed:
+            choices = ", ".join(name for name in allowed if name)
+            raise InputError(f"{option} {value!r} is unknown; choose from {choices}")
+    if args.seed < 0:
+        raise InputError(f"--seed {args.seed} is negative; give a whole number from 0")
+    if args.claims and args.by:
+        raise InputError(f"--claims and --by {args.by} exclude each other; leave one out")
+    if args.claims and args.format != "markdown":
+        raise InputError(f"--claims prints sentences, not {args.format}; leave out --format")
+    if args.metric and not args.by:
+        raise InputError(f"--metric {args.metric} needs --by distance; add that or leave it out")
+
+
+def _studies(folders: Sequence[str], least: int) -> list[Study]:
+    """The studies of ``least`` pairs or more; anything else that DIR/* matches is skipped."""
+    paths = list(map(checks.path, folders))
+    studies = [load(path) for path in ([p for p in paths if not _is_other(p)] or paths)]
+    enough = [study for study in studies if len(study.records) >= least]
+    if not enough:
+        return studies  # the caller names what is missing
+    kept = [study.folder for study in enough]
+    skipped = ", ".join(path.name for path in paths if path not in kept)
+    if skipped:
+        few = "no finished pair" if least == 1 else f"fewer than {least} finished pairs"
+        _note(f"passed over, with {few}: {skipped}")
+    return enough
+
+
+def _is_other(path: Path) -> bool:
+    """True if the path exists but is not a study; a path that does not exist is a typing error."""
+    return path.exists() and not any((path / name).exists() for name in (MANIFEST, RECORDS))
+
+
+def _note(text: str) -> None:
+    print(f"mlmjoint: {text}", file=sys.stderr)
