@@ -86,17 +86,10 @@ bench: $(STAMP) ## measure speed and memory against the published procedure, and
 bench-report: $(STAMP) ## write the stored measurements into the README
 	$(BIN)/python -m benchmarks.report
 
-# One command per cell; a cell that was stopped goes on where it was, a finished one costs seconds.
+# A study that was stopped goes on where it was, a finished one costs seconds.
 # STUDY adds options, as in `make paper STUDY="--as-published"` or `STUDY="--engine ray"`.
-paper: $(STAMP) ## run the paper's own eight cells, on the device there is
-	$(BIN)/mlmjoint study --model bert-base-cased --data snli --pairs random --n 1000 --seed 0 --out results/paper/bert-base-cased-snli-random $(STUDY)
-	$(BIN)/mlmjoint study --model bert-base-cased --data snli --pairs contiguous --n 1000 --seed 0 --out results/paper/bert-base-cased-snli-contiguous $(STUDY)
-	$(BIN)/mlmjoint study --model bert-base-cased --data xsum --pairs random --n 1000 --seed 0 --out results/paper/bert-base-cased-xsum-random $(STUDY)
-	$(BIN)/mlmjoint study --model bert-base-cased --data xsum --pairs contiguous --n 1000 --seed 0 --out results/paper/bert-base-cased-xsum-contiguous $(STUDY)
-	$(BIN)/mlmjoint study --model bert-large-cased --data snli --pairs random --n 1000 --seed 0 --out results/paper/bert-large-cased-snli-random $(STUDY)
-	$(BIN)/mlmjoint study --model bert-large-cased --data snli --pairs contiguous --n 1000 --seed 0 --out results/paper/bert-large-cased-snli-contiguous $(STUDY)
-	$(BIN)/mlmjoint study --model bert-large-cased --data xsum --pairs random --n 1000 --seed 0 --out results/paper/bert-large-cased-xsum-random $(STUDY)
-	$(BIN)/mlmjoint study --model bert-large-cased --data xsum --pairs contiguous --n 1000 --seed 0 --out results/paper/bert-large-cased-xsum-contiguous $(STUDY)
+paper: $(STAMP) ## run the paper's own eight studies, on the device there is
+	$(BIN)/mlmjoint study --profile paper $(STUDY)
 
 picture: $(STAMP) ## draw the README's picture again
 	$(BIN)/mlmjoint pair "A man is [MASK] [MASK] the street." --methods mlm mrf ag --heatmap book/_static/joint.svg

@@ -21,6 +21,7 @@ _HOMES = {
     "METHODS": "core.joints",
     "metrics": "core.metrics",
     "study": "studies.study",
+    "load_study": "studies.records",
 }
 __all__ = list(_HOMES)
 

@@ -6,8 +6,12 @@ import contextlib
 import hashlib
 import os
 import platform
+import re
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from . import checks
+from .errors import InputError
 
 PACKAGE = Path(__file__).resolve().parent
 REPOSITORY = PACKAGE.parent  # of a clone; for an installed package, its site-packages
@@ -25,6 +29,39 @@ def is_clone() -> bool:
 def measurement_folders() -> tuple[Path, Path]:
     """Where benchmarks store their measurements: in a clone, and in a wheel."""
     return REPOSITORY / "benchmarks" / "results", DATA / "benchmarks"
+
+
+# results/ contains, for each profile,
+#
+#     results/PROFILE/STUDY/records.jsonl, manifest.json     a study
+#     results/PROFILE/tables/STUDY.csv                       tables made from a study
+#     results/PROFILE/figures/NAME.svg|pdf                   figures drawn from studies
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+
+
+def results() -> Path:
+    """The results folder: $MLMJOINT_RESULTS, or the repository's, or ``results`` where we are."""
+    if os.environ.get("MLMJOINT_RESULTS"):
+        return checks.path(os.environ["MLMJOINT_RESULTS"])
+    return (REPOSITORY if is_clone() else Path.cwd()) / "results"
+
+
+def profile_folder(profile: str) -> Path:
+    return results() / _checked("profile", profile)
+
+
+def study_folder(profile: str, study: str) -> Path:
+    return profile_folder(profile) / _checked("study", study)
+
+
+def figure_path(profile: str, name: str, suffix: str = "svg") -> Path:
+    return profile_folder(profile) / "figures" / f"{_checked('figure', name)}.{suffix}"
+
+
+def _checked(kind: str, name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise InputError(f"invalid {kind} name {name!r}; use letters, digits, dots and dashes")
+    return name
 
 
 def cache_folder() -> Path:

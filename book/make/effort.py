@@ -16,17 +16,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+from mlmjoint import files
 from mlmjoint.errors import InputError
 from mlmjoint.notebook import reproduce
 from mlmjoint.notebook.chapter import PROFILES
-from mlmjoint.studies import plan
 
 STUDIES = "studies"  # the key of the studies that the quick profile makes again
 _REMAKE = "from mlmjoint.reproduce import remake_studies; remake_studies()"
 
 
 def effort_path(profile: str) -> Path:
-    return plan.profile_folder(profile) / "effort.json"
+    return files.profile_folder(profile) / "effort.json"
 
 
 def read(profile: str) -> dict | None:

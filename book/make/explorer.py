@@ -33,7 +33,7 @@ from mlmjoint.engine.passes.cells import Cells
 from mlmjoint.errors import InputError
 from mlmjoint.models.mlm import MLM, load
 from mlmjoint.names import LABELS
-from mlmjoint.studies.measure import text_vocabulary
+from mlmjoint.text import text_vocabulary
 
 from .examples import EXAMPLES, Example
 

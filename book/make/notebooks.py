@@ -9,7 +9,6 @@ from pathlib import Path
 
 from mlmjoint import files
 from mlmjoint.notebook.chapter import chapter_path
-from mlmjoint.studies import plan
 
 from . import stored
 
@@ -80,7 +79,7 @@ class Chapter:
                 if "figure" in look and shown.startswith("figure "):
                     name = f"{self.number}-{shown.removeprefix('figure ')}"
                     caption = " ".join(look["figure"]["caption"].split())
-                    path = plan.figure_path(stored.PROFILE, name)
+                    path = files.figure_path(stored.PROFILE, name)
                     figures.append(Figure(name, caption, look["image"]["alt"], path))
         return figures
 

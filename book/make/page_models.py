@@ -10,7 +10,6 @@ from mlmjoint.analysis import costs
 from mlmjoint.models import wheels
 from mlmjoint.models.wheels import Checkpoint
 from mlmjoint.names import UNARY, short_name
-from mlmjoint.studies import plan
 from mlmjoint.train.cards import CARD, card_text, read_card
 
 from . import stored
@@ -103,7 +102,7 @@ def page(_: str) -> str:
 
 def trained_folder():
     """The cards of models that are too large to ship."""
-    return plan.profile_folder(stored.PROFILE) / "models"
+    return files.profile_folder(stored.PROFILE) / "models"
 
 
 def _trained(card: dict) -> str:

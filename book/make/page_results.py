@@ -72,7 +72,7 @@ def grouped() -> dict[str, list[str]]:
     home = {
         cell.name: GROUPS.get(name, OTHERS)
         for name in plan.GROUPS[stored.PROFILE]
-        for cell in plan.cells_of(stored.PROFILE, name)
+        for cell in plan.plans_of(stored.PROFILE, name)
     }
     groups: dict[str, list[str]] = {title: [] for title in (*GROUPS.values(), OTHERS)}
     for cell in stored.cells():

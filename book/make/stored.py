@@ -17,7 +17,7 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
-from mlmjoint import names
+from mlmjoint import files, names
 from mlmjoint.analysis import stats, summary, table
 from mlmjoint.analysis.table import Entry, Sheet, to_csv
 from mlmjoint.studies import plan, records
@@ -32,20 +32,20 @@ CODE = tuple(Path(module.__file__) for module in (names, records, summary, stats
 
 def cells() -> list[str]:
     """Names of the stored studies that have records, in the order of the profile's plan."""
-    order = {cell.name: k for k, cell in enumerate(plan.cells_of(PROFILE))}
+    order = {cell.name: k for k, cell in enumerate(plan.plans_of(PROFILE))}
     names = [name for name in plan.stored(PROFILE) if count(name)]
     return sorted(names, key=lambda name: (order.get(name, len(order)), name))
 
 
 def count(cell: str) -> int:
     """How many pairs are stored, counted by lines: parsing them would take seconds."""
-    path = plan.cell_folder(PROFILE, cell) / RECORDS
+    path = files.study_folder(PROFILE, cell) / RECORDS
     return path.read_bytes().count(b"\n") if path.is_file() else 0
 
 
 def planned(cell: str) -> int:
     """How many pairs the profile asks for; a study outside it sets its own number."""
-    wanted = {c.name: c.n for c in plan.cells_of(PROFILE)}
+    wanted = {c.name: c.n for c in plan.plans_of(PROFILE)}
     return max(manifest(cell)["n"], wanted.get(cell, 0))
 
 
@@ -80,17 +80,17 @@ def shortfall(cell: str) -> str:
 
 
 def manifest(cell: str) -> dict:
-    return read_manifest(plan.cell_folder(PROFILE, cell))
+    return read_manifest(files.study_folder(PROFILE, cell))
 
 
 def folder() -> Path:
-    return plan.profile_folder(PROFILE) / "tables"
+    return files.profile_folder(PROFILE) / "tables"
 
 
 def fingerprint(cell: str) -> str:
     """Hash of a study's records and of the code that summarises them."""
     digest = hashlib.sha256()
-    measured = plan.cell_folder(PROFILE, cell) / RECORDS
+    measured = files.study_folder(PROFILE, cell) / RECORDS
     for path in (measured, *CODE):
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()

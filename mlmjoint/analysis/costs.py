@@ -175,7 +175,7 @@ def paper_cells() -> list[dict]:
     """The paper's eight cells: model, data, pairs, n, operations of a mean pair both ways."""
     lengths = measured("lengths")["lengths"]
     rows = []
-    for cell in plan.cells_of("paper"):
+    for cell in plan.plans_of("paper"):
         shape, counts = SHAPES[cell.model], lengths[cell.data]
         fast, plain = (
             mean_over(counts, lambda t, s=shape, c=count: c(s, t))

@@ -34,7 +34,7 @@ COMMANDS = {
         "Ask a model", "download a model, so that it is here when there is no network", ".fetch"
     ),
     "study": Command(
-        "Run a study", "every metric of every construction on many sentences", "..studies.study"
+        "Run a study", "every metric of every construction on many sentences", ".study"
     ),
     "table": Command("Run a study", "the paper's tables from studies", ".table"),
     "reproduce": Command("Make the book", "run the book's notebooks", "..notebook.reproduce"),

@@ -11,7 +11,7 @@ from .. import checks
 from ..analysis import claims, summary
 from ..analysis.table import FORMATS, render
 from ..errors import InputError
-from ..studies.records import MANIFEST, RECORDS, Study, load
+from ..studies.records import MANIFEST, RECORDS, Study, load_study
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +74,7 @@ def _check(args: argparse.Namespace) -> None:
 def _studies(folders: Sequence[str], least: int) -> list[Study]:
     """The studies of ``least`` pairs or more; anything else that DIR/* matches is skipped."""
     paths = list(map(checks.path, folders))
-    studies = [load(path) for path in ([p for p in paths if not _is_other(p)] or paths)]
+    studies = [load_study(path) for path in ([p for p in paths if not _is_other(p)] or paths)]
     enough = [study for study in studies if len(study.records) >= least]
     if not enough:
         return studies  # the caller names what is missing

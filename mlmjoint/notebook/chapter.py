@@ -14,7 +14,7 @@ import os
 import warnings
 from pathlib import Path
 
-from .. import checks as given
+from .. import checks, files
 from ..analysis.table import Sheet, aligned, to_html, to_text
 from ..errors import InputError
 from ..studies import plan as results
@@ -36,8 +36,8 @@ def out_folder(profile: str) -> Path:
 
     Tests that execute the committed notebooks set it, so that they leave the results alone.
     """
-    results.profile_folder(profile)  # checks the name
-    return given.path(os.environ.get("MLMJOINT_OUT") or results.root()) / profile
+    files.profile_folder(profile)  # checks the name
+    return checks.path(os.environ.get("MLMJOINT_OUT") or files.results()) / profile
 
 
 class Picture:
@@ -117,7 +117,7 @@ class Chapter:
         # The paper has English alone; beside it stands what is stored of the rest.
         profile = self.profile if group in known else "full"
         found = {}
-        for cell in results.cells_of(profile, group):
+        for cell in results.plans_of(profile, group):
             if profile == "quick":
                 found[cell] = made(cell, limit, device)
             elif cell.name in results.stored(profile):
@@ -140,7 +140,7 @@ class Chapter:
         return Picture(svg, name)
 
 
-def made(cell: results.Cell, limit: int | None = None, device: str = "auto"):
+def made(cell: results.Plan, limit: int | None = None, device: str = "auto"):
     """A study of the quick profile: read if it is whole, else made or finished."""
     from ..studies.study import study
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .. import checks as given
+from .. import files
 from ..errors import InputError
-from ..studies import plan as results
 from .chapter import PROFILES, out_folder
 
 
@@ -105,7 +105,7 @@ def committed(profile: str, against: str = "HEAD") -> dict[str, dict]:
     folder = given.path(against)
     if folder.is_dir():
         return _read_folder(folder / profile / "chapters")
-    root = results.root()
+    root = files.results()
     where = f"{against}:./{profile}/chapters"
     if not root.is_dir():
         raise InputError(f"no folder {root}; run `mlmjoint reproduce --profile {profile}` first")

@@ -27,7 +27,7 @@ from .. import files
 from ..engine.device import pick_device
 from ..errors import InputError
 from ..studies import plan as results
-from ..studies.records import load
+from ..studies.records import load_study
 from .chapter import PROFILES, Chapter, made, out_folder
 
 BOOK_PROFILE = "full"
@@ -80,7 +80,7 @@ def remake_studies(device: str = "auto") -> None:
     wait for each other.
     """
     numbers = Chapter("studies", "quick")
-    cells = results.cells_of("quick")
+    cells = results.plans_of("quick")
     workers = min(MOST_WORKERS, _cores()) if pick_device(device).type == "cpu" else 1
     with ProcessPoolExecutor(
         workers, get_context("spawn"), torch.set_num_threads, (max(1, _cores() // workers),)
@@ -100,7 +100,7 @@ def remake_studies(device: str = "auto") -> None:
             pool.shutdown(cancel_futures=True)
             raise
     for cell in cells:
-        study = load(out_folder("quick") / cell.name)
+        study = load_study(out_folder("quick") / cell.name)
         for method in ("mlm", "mrf", "hcb", "ag"):
             nll = statistics.fmean(study.values(method, "p_nll"))
             numbers.record(f"{cell.name}: P-NLL of {method}", nll, tol=5e-3)
@@ -109,7 +109,7 @@ def remake_studies(device: str = "auto") -> None:
         )
 
 
-def _remake(cell: results.Cell, device: str) -> float:
+def _remake(cell: results.Plan, device: str) -> float:
     start = time.perf_counter()
     shutil.rmtree(out_folder("quick") / cell.name, ignore_errors=True)
     made(cell, device=device)
@@ -155,7 +155,7 @@ def read_source(path: Path):
 def executed_path(source: Path, profile: str) -> Path:
     if profile == BOOK_PROFILE:
         return source.with_suffix(".ipynb")
-    return results.profile_folder(profile) / "notebooks" / f"{source.stem}.ipynb"
+    return files.profile_folder(profile) / "notebooks" / f"{source.stem}.ipynb"
 
 
 def reproduce(source: Path, profile: str, device: str = "auto", title: str = "") -> Path:

@@ -1,130 +1,127 @@
-"""A study's manifest: what was measured, on what, with which versions; never where on a machine."""
+"""A study's manifest: what was measured, on what, with which versions; never a machine's paths."""
 
 from __future__ import annotations
 
-import platform
-import shlex
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import replace
 from pathlib import Path
 
-from .. import checks as given
-from ..core.joints import METHODS
+from .. import checks, files
 from ..errors import InputError
 from ..models.mlm import MLM
 from ..text import corpora
-from .measure import Job, Measures, text_vocabulary
+from ..text.spec import parse
+from .measure import Job
+from .plan import Plan
 from .records import RECORDS, read_manifest, write_manifest
 
 FORMAT = 1  # raised when records change their meaning
-LIBRARIES = ("mlmjoint", "torch", "transformers", "tokenizers", "numpy", "numba")
-# What makes two studies the same; n may grow, and machines may change between two sittings.
+LIBRARIES = ("mlmjoint", "torch", "transformers", "tokenizers", "numpy")
+# What two sittings of a study must agree on; n may grow, and machines may change.
 SAME = ("format", "pairs", "seed", "methods", "extras", "as_published", "dtype")
 
 
 def describe(
-    mlm: MLM,
-    model: str,
-    corpus: corpora.Corpus,
-    data_name: str | None,
-    source: str | None,
-    seed: int,
-    pairs: str,
-    measures: Measures,
-    folder: Path,
-    n: int | None,
+    plan: Plan, mlm: MLM, corpus: corpora.Corpus, counts: dict, vocabulary: int, folder: Path
 ) -> dict:
-    """The manifest of a study that is about to begin; :func:`note` adds where it is measured."""
-    model, spec = _model_name(model), _without_path(corpus.spec)
-    data_name = data_name or spec
-    vocabulary = None if measures.as_published else text_vocabulary(mlm)
-    dtype = str(next(mlm.model.parameters()).dtype).removeprefix("torch.")
+    """The manifest of a study that is about to begin; :func:`note` adds where it is measured.
+
+    counts: sentences that were truncated or skipped; the rest of them are the study's pairs
+    vocabulary: tokens in each table
+    """
+    plan = _without_paths(plan)
+    try:
+        folder = folder.resolve().relative_to(Path.cwd())
+    except ValueError:
+        folder = folder.name
+    name = plan.data_name or plan.data
     return {
         "format": FORMAT,
         "model": {
-            "name": model,
+            "name": plan.model,
             "revision": mlm.revision,
             "fingerprint": mlm.fingerprint,
             "vocab_size": mlm.vocab_size,
         },
         "data": {
-            "name": data_name,
-            "source": source or _source(corpus, data_name),
+            "name": name,
+            "source": plan.source or _source(corpus, name),
             "fingerprint": corpus.fingerprint,
             "sentences": len(corpus),
             **corpus.counts,
+            **counts,
         },
-        "pairs": pairs,
-        "seed": seed,
-        "methods": list(measures.methods),
-        "extras": measures.extras,
-        "as_published": measures.as_published,
-        "vocabulary": mlm.vocab_size if vocabulary is None else len(vocabulary),
-        "dtype": dtype,
-        "command": _command(model, spec, data_name, folder, pairs, n, seed, measures, dtype),
+        "pairs": plan.pairs,
+        "seed": plan.seed,
+        "methods": list(plan.methods),
+        "extras": plan.extras,
+        "as_published": plan.as_published,
+        "vocabulary": vocabulary,
+        "dtype": plan.dtype,
+        "command": plan.command(folder),
         "environments": [],
+        "n": len(corpus) - counts["skipped"],
     }
 
 
-def bring_on(
-    folder: Path,
-    manifest: dict,
-    corpus,
-    jobs: Sequence[Job],
-    done: Sequence[dict],
-    source: str | None,
+def reconcile(
+    folder: Path, manifest: dict, plan: Plan, corpus, jobs: Sequence[Job], done: Sequence[dict]
 ) -> dict:
-    """Write the manifest of a new study, or check that an old one is the same and bring it on.
+    """Write the manifest of a new study; of an old one, check that it is the same and update it.
 
-    jobs, done: the pairs of the study, and the records there are, which must be of these pairs
-    source: as the caller gave it; without one, what an old manifest says of its data stays.
+    jobs, done: the study's pairs, and the records there are, which must be of these pairs
     """
     before = read_manifest(folder)
     if before is None:
         if done:
             raise InputError(
-                f"{folder} holds records without a manifest; restore manifest.json or choose "
-                "another --out"
+                f"{folder} has records but no manifest; restore manifest.json or choose a "
+                "different --out"
             )
         write_manifest(folder, manifest)
         return manifest
     for key in SAME:
-        if before.get(key) != manifest[key]:
-            _refuse(folder, key, before.get(key), manifest[key])
-    for part in ("model", "data"):
-        old, new = before[part], manifest[part]
-        if part == "data":
-            if len(corpus) < old["sentences"]:
-                _refuse(folder, "sentences", old["sentences"], len(corpus))
-            prefix = _fingerprint(corpus.sentences[: old["sentences"]])
-            new = {**new, "fingerprint": prefix}
-        if old["fingerprint"] != new["fingerprint"]:
-            if part == "data":
-                _refuse_order(folder, corpus, manifest["seed"], old)
-            _refuse(folder, part, *(f"{m['name']} ({m['fingerprint'][:8]})" for m in (old, new)))
+        if before[key] != manifest[key]:
+            _refuse(folder, key, before[key], manifest[key])
+    old, new = before["model"], manifest["model"]
+    if old["fingerprint"] != new["fingerprint"]:
+        _refuse(folder, "model", _brief(old), _brief(new))
+    old, new = before["data"], manifest["data"]
+    size = old["sentences"]
+    if len(corpus) < size:
+        _refuse(folder, "sentences", size, len(corpus))
+    prefix = corpora.fingerprint(corpus[:size])
+    if old["fingerprint"] != prefix:
+        _refuse_order(folder, corpus, plan.seed, old)
+        _refuse(folder, "data", _brief(old), _brief({**new, "fingerprint": prefix}))
     _check_records(folder / RECORDS, jobs, done)
-    data = manifest["data"] | ({} if source else {"source": before["data"]["source"]})
-    after = {**manifest, "data": data, "environments": before["environments"]}
+    # Without a source from the caller, what the old manifest says of its data stays.
+    source = new["source"] if plan.source else old["source"]
+    after = {
+        **manifest,
+        "data": {**new, "source": source},
+        "environments": before["environments"],
+    }
     if after != before:
         write_manifest(folder, after)
     return after
 
 
 def note(folder: Path, manifest: dict, engine) -> None:
-    """Write down with what, and on which devices, this sitting measures its pairs.
+    """Add the versions and devices of this sitting.
 
-    manifest: as the sitting found it, so that devices that come later replace what was noted before
+    manifest: as it was when the sitting began; devices that join later replace an earlier note
     """
-    held, here = manifest["environments"], _environment(engine)
-    write_manifest(folder, {**manifest, "environments": held + [here] * (here not in held)})
+    noted, here = manifest["environments"], _environment(engine)
+    write_manifest(folder, {**manifest, "environments": noted + [here] * (here not in noted)})
 
 
 def _check_records(path: Path, jobs: Sequence[Job], done: Sequence[dict]) -> None:
-    drawn = {job.sentence: job for job in jobs}
+    job_of = {job.sentence: job for job in jobs}
     for number, record in enumerate(done, 1):
-        job = drawn.get(record["sentence"])
+        job = job_of.get(record["sentence"])
         if job is None:
-            problem = f"sentence {record['sentence']} is none of this study's"
+            problem = f"sentence {record['sentence']} is not in this study"
         else:
             ours = list(job.positions), [job.input_ids[p] for p in job.positions]
             theirs = record["positions"], record.get("gold")
@@ -133,78 +130,51 @@ def _check_records(path: Path, jobs: Sequence[Job], done: Sequence[dict]) -> Non
             problem = "positions {} with tokens {}, not {} with {}".format(*theirs, *ours)
         raise InputError(
             f"line {number} of {path} is a record of another configuration ({problem}); nothing "
-            "was changed: choose another --out, restore the file or delete that line"
+            "was changed: choose a different --out, restore the file or delete that line"
         )
+
+
+def _brief(part: dict) -> str:
+    return f"{part['name']} ({part['fingerprint'][:8]})"
 
 
 def _refuse(folder: Path, what: str, old, new) -> None:
     old, new = (" ".join(v) if isinstance(v, list) else v for v in (old, new))
     raise InputError(
-        f"{folder} holds records of another study ({what}: {old}, not {new}); "
-        "choose another --out, or the same settings to go on"
+        f"{folder} contains records of another study ({what}: {old}, not {new}); "
+        "choose a different --out, or the same settings to resume it"
     )
 
 
 def _refuse_order(folder: Path, corpus, seed: int, old: dict) -> None:
-    """Say so where only the order differs: by a hash with --n, the file's own without."""
+    """Say so if only the order differs: hashed with --n, the file's own without."""
     orders = {
         f"give --n {len(corpus)}": corpora.drawn(corpus, seed),
         "leave out --n": corpora.corpus(corpus.spec, None, seed),
     }
     for remedy, sentences in orders.items():
-        if _fingerprint(sentences[: old["sentences"]]) == old["fingerprint"]:
+        if corpora.fingerprint(sentences[: old["sentences"]]) == old["fingerprint"]:
             raise InputError(
-                f"{folder} holds {old['sentences']} sentences of {old['name']} in another order; "
-                f"{remedy} to go on with it, or choose another --out"
+                f"{folder} contains {old['sentences']} sentences of {old['name']} in another "
+                f"order; {remedy} to resume it, or choose a different --out"
             )
 
 
-def _fingerprint(sentences: Sequence[corpora.Sentence]) -> str:
-    return corpora.Corpus("", tuple(sentences), "", {}).fingerprint
-
-
-def _model_name(name: str) -> str:
-    return Path(name).name if given.path(name).is_dir() else name
-
-
-def _without_path(spec: str) -> str:
-    kind, colon, rest = spec.partition(":")
-    if kind == "jsonl" and ":" in rest:
-        file, _, field = rest.rpartition(":")
-        return f"jsonl:{Path(file).name}:{field}"
-    return f"{kind}{colon}{Path(rest).name}" if colon else spec
+def _without_paths(plan: Plan) -> Plan:
+    """The plan as a manifest may show it: files and folders by their names."""
+    model = Path(plan.model).name if checks.path(plan.model).is_dir() else plan.model
+    return replace(plan, model=model, data=str(parse(plan.data).without_folder()))
 
 
 def _source(corpus, data_name: str) -> str:
-    """The corpus's own word on where it comes from, unless that is a path."""
+    """The corpus's own source, unless that is a path."""
     first, _, rest = corpus.source.partition(" ")
     if ":" in corpus.spec or Path(first).is_absolute():
         return " ".join(filter(None, (data_name, rest)))
     return corpus.source
 
 
-def _command(model, data, name, folder: Path, pairs, n, seed, measures: Measures, dtype) -> str:
-    try:
-        folder = folder.resolve().relative_to(Path.cwd())
-    except ValueError:
-        folder = folder.name
-    words = ["mlmjoint", "study", "--model", model, "--data", data, "--pairs", pairs]
-    words += [] if name == data else ["--data-name", name]
-    words += [] if n is None else ["--n", str(n)]
-    words += ["--seed", str(seed)]
-    words += [] if measures.methods == METHODS else ["--methods", *measures.methods]
-    words += [] if measures.extras else ["--no-extras"]
-    words += ["--as-published"] if measures.as_published else []
-    words += [] if dtype == "float32" else ["--dtype", dtype]
-    return shlex.join([*words, "--out", str(folder)])
-
-
 def _environment(engine) -> dict:
-    versions = {"python": platform.python_version()}
-    for library in [*LIBRARIES, *(["ray"] if engine.name == "ray" else [])]:
-        try:
-            versions[library] = version(library)
-        except PackageNotFoundError:
-            versions[library] = "not installed"
-    where = ", ".join(sorted(engine.devices))
-    return {"engine": engine.name, "device": where, "versions": versions}
+    libraries = [*LIBRARIES, "ray"] if engine.name == "ray" else LIBRARIES
+    device = ", ".join(sorted(engine.devices))
+    return {"engine": engine.name, "device": device, "versions": files.versions(*libraries)}

@@ -1,48 +1,73 @@
-"""Every path under results/, and the cells that make up a profile.
+"""One study described in one place, and the studies that make up a profile.
 
-    results/PROFILE/CELL/records.jsonl, manifest.json     a study
-    results/PROFILE/tables/CELL.csv                       tables made from a study
-    results/PROFILE/figures/NAME.svg|pdf                  figures drawn from studies
-
-"quick" is small enough to be made again with the book; "full" took hours, is committed, and comes
-with the wheel; "paper" is what `make paper` fills. Profiles whose name begins with "scratch" are
+"quick" is small enough to be run again with the book; "full" took hours, is committed and comes
+with the wheel; "paper" is what `make paper` runs. Profiles whose name begins with "scratch" are
 ignored by git.
 """
 
 from __future__ import annotations
 
-import os
-import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import checks as given
 from .. import files
+from ..core.pairs import SCHEMES
 from ..errors import InputError
-from .records import MANIFEST, Study, load
-
-PACKAGED = files.RESULTS
-NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
-PAIRS = ("random", "contiguous")
+from ..names import METHODS, check_methods
+from .records import MANIFEST, Study, load_study
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One study of a profile: a model on a corpus, pairs drawn one way, n sentences."""
+class Plan:
+    """What a study measures and how: read by the public function, the command line, the profiles,
+    the workers and the manifest.
+    """
 
     model: str
     data: str
-    pairs: str
-    n: int
+    pairs: str = "random"
+    n: int | None = None
+    seed: int = 0
+    methods: tuple[str, ...] = METHODS
+    extras: bool = True
+    as_published: bool = False
+    dtype: str = "float32"
+    data_name: str | None = None
+    source: str | None = None
+    device: str = "auto"
+    batch_size: int | str = "auto"
+
+    def __post_init__(self):
+        methods = [self.methods] if isinstance(self.methods, str) else self.methods
+        object.__setattr__(self, "methods", tuple(check_methods(methods)))
+        if self.pairs not in SCHEMES:
+            raise InputError(
+                f"unknown pair scheme {self.pairs!r}; choose one of {', '.join(SCHEMES)}"
+            )
 
     @property
     def name(self) -> str:
-        return cell_name(self.model, self.data, self.pairs)
+        """The study's folder within its profile: "sapiens-vh-antibodies-random"."""
+        return f"{self.model}-{self.data}-{self.pairs}".replace("/", "-").replace(":", "-")
 
+    @property
+    def headline(self) -> str:
+        """The construction whose perplexities are reported while a study runs and at its end."""
+        return "ag" if "ag" in self.methods else self.methods[-1]
 
-def cell_name(model: str, data: str, pairs: str) -> str:
-    """The folder of a cell: "sapiens-vh-antibodies-random"."""
-    return f"{model}-{data}-{pairs}".replace("/", "-").replace(":", "-")
+    def command(self, folder: Path) -> str:
+        """The command line that runs or resumes this study."""
+        words = ["mlmjoint", "study", "--model", self.model, "--data", self.data]
+        words += ["--pairs", self.pairs]
+        words += ["--data-name", self.data_name] if self.data_name not in (None, self.data) else []
+        words += ["--n", str(self.n)] if self.n is not None else []
+        words += ["--seed", str(self.seed)]
+        words += ["--methods", *self.methods] if self.methods != METHODS else []
+        words += ["--no-extras"] if not self.extras else []
+        words += ["--as-published"] if self.as_published else []
+        words += ["--dtype", self.dtype] if self.dtype != "float32" else []
+        return shlex.join([*words, "--out", str(folder)])
 
 
 SNAPSHOTS = tuple(f"toy-step-{step:05d}" for step in (50, 100, 200, 400, 800, 1600, 3200))
@@ -78,7 +103,7 @@ _GROUPS = {
 }
 GROUPS = {
     profile: {
-        group: [Cell(*row[:2], pairs, row[2]) for row in rows for pairs in PAIRS]
+        group: [Plan(model, data, pairs, n) for model, data, n in rows for pairs in SCHEMES]
         for group, rows in groups.items()
     }
     for profile, groups in _GROUPS.items()
@@ -86,33 +111,13 @@ GROUPS = {
 RUNNABLE = ("quick", "paper")  # profiles whose texts are shipped or on the hub
 
 
-def root() -> Path:
-    """The results folder: $MLMJOINT_RESULTS, or the repository's, or ``results`` where we are."""
-    if os.environ.get("MLMJOINT_RESULTS"):
-        return given.path(os.environ["MLMJOINT_RESULTS"])
-    return (files.REPOSITORY if files.is_clone() else Path.cwd()) / "results"
-
-
-def profile_folder(profile: str) -> Path:
-    return root() / _checked("profile", profile)
-
-
-def cell_folder(profile: str, cell: str) -> Path:
-    """The folder of one study."""
-    return profile_folder(profile) / _checked("cell", cell)
-
-
-def figure_path(profile: str, name: str, suffix: str = "svg") -> Path:
-    return profile_folder(profile) / "figures" / f"{_checked('figure', name)}.{suffix}"
-
-
-def cells_of(profile: str, group: str | None = None) -> list[Cell]:
-    """The cells of a profile, or of one of its groups, in the order they are run."""
+def plans_of(profile: str, group: str | None = None) -> list[Plan]:
+    """The studies of a profile, or of one of its groups, in the order they are run."""
     if profile not in GROUPS:
         raise InputError(f"unknown profile {profile!r}; choose one of {', '.join(GROUPS)}")
     groups = GROUPS[profile]
     if group is None:
-        return [cell for cells in groups.values() for cell in cells]
+        return [plan for plans in groups.values() for plan in plans]
     if group not in groups:
         raise InputError(
             f"profile {profile!r} has no studies {group!r}; choose one of {', '.join(groups)}"
@@ -122,25 +127,16 @@ def cells_of(profile: str, group: str | None = None) -> list[Cell]:
 
 def stored(profile: str) -> list[str]:
     """Names of a profile's studies, in its folder or in the package."""
-    places = (profile_folder(profile), PACKAGED / profile)
+    places = (files.profile_folder(profile), files.RESULTS / profile)
     return sorted({path.parent.name for place in places for path in place.glob(f"*/{MANIFEST}")})
 
 
-def read(profile: str, cell: str) -> Study:
-    """One stored study, or one line that says how to make it."""
-    folder = cell_folder(profile, cell)
-    if not (folder / MANIFEST).is_file():
-        folder = PACKAGED / profile / cell
-    if not (folder / MANIFEST).is_file():
-        held = ", ".join(stored(profile)) or "none"
-        raise InputError(
-            f"no study {cell!r} in results/{profile} (there: {held}); "
-            "`mlmjoint study` makes one, the README has the commands"
-        )
-    return load(folder)
-
-
-def _checked(kind: str, name: str) -> str:
-    if not NAME.fullmatch(name):
-        raise InputError(f"{name!r} is no name of a {kind}; use letters, digits, dots and dashes")
-    return name
+def read(profile: str, name: str) -> Study:
+    """One stored study, or an error that says how to run it."""
+    for folder in (files.study_folder(profile, name), files.RESULTS / profile / name):
+        if (folder / MANIFEST).is_file():
+            return load_study(folder)
+    raise InputError(
+        f"no study {name!r} in results/{profile} (there: {', '.join(stored(profile)) or 'none'}); "
+        "run it with `mlmjoint study`, as the README shows"
+    )

@@ -1,13 +1,12 @@
-"""What a study leaves behind: one JSON line per pair, appended and flushed, and a manifest beside.
+"""What a study leaves behind: one JSON line per pair, appended and flushed, and its manifest.
 
 A process may be killed at any byte. The manifest is replaced as a whole; a record is one line, and
-a line without its newline is not there: readers pass over it, the next writer removes it.
+a line without its newline does not count: readers skip it, the next writer removes it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import math
 import os
@@ -16,25 +15,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import checks as given
-from ..errors import InputError
-from .schema import MANIFEST_KINDS, kinds, promised, wrong
+import filelock
+import msgspec
 
-try:
-    import fcntl
-except ImportError:  # Windows: two writers are then the user's own care
-    fcntl = None
+from .. import checks, files
+from ..errors import InputError
+from .schema import check_manifest, record_type
 
 RECORDS, MANIFEST = "records.jsonl", "manifest.json"
 DIGITS = 7  # a float32 model gives no more
-# flock's ways to say that somebody else holds the file, and that it cannot hold files at all.
-BUSY = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}
-NO_LOCKS = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS}
 
 
 @dataclass(frozen=True)
 class Study:
-    """A folder of records, read: what was asked (manifest) and one dict per pair."""
+    """A study read from its folder: the manifest, and one dict per pair."""
 
     folder: Path
     manifest: dict
@@ -53,69 +47,84 @@ class Study:
         out = []
         for record in self.records:
             if name == "unary":
-                held = record["unary"]
+                row = record["unary"]
             else:
-                held = record["methods"].get(name) or record.get("variants", {}).get(name) or {}
-            out.append(held.get(metric))
+                row = record["methods"].get(name) or record.get("variants", {}).get(name, {})
+            out.append(row.get(metric))
         return out
 
     def jsd(self, first: str, second: str) -> list[float]:
-        """The divergence of two constructions, whichever is named first, pair by pair."""
-        held = (record["jsd"] for record in self.records)
-        return [h.get(f"{first} {second}", h.get(f"{second} {first}")) for h in held]
+        """The divergence of two constructions, in either order of their names, pair by pair."""
+        rows = (record["jsd"] for record in self.records)
+        return [row.get(f"{first} {second}", row.get(f"{second} {first}")) for row in rows]
 
 
-def load(folder: str | os.PathLike) -> Study:
-    """Read a study's folder; the records come in the order of their sentences."""
-    folder = given.path(folder)
+def load_study(folder: str | os.PathLike) -> Study:
+    """Read a folder that :func:`mlmjoint.study` wrote, finished or not.
+
+    Parameters
+    ----------
+    folder : path of the study; it may be written to meanwhile, nothing in it is changed
+
+    Returns
+    -------
+    Study
+        ``manifest`` says what was measured, on what and with which versions; ``records`` has one
+        dict per pair, in the order of the sentences.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import mlmjoint
+    >>> folder = tempfile.mkdtemp()
+    >>> done = mlmjoint.study("toy", "toy", folder, n=2, methods=["mlm", "ag"])
+    >>> again = mlmjoint.load_study(folder)
+    >>> again.methods, len(again.records), again.values("ag", "p_nll") == done.values("ag", "p_nll")
+    (['mlm', 'ag'], 2, True)
+    """
+    folder = checks.path(folder)
     if not folder.is_dir():
         raise InputError(f"no folder {str(folder)!r}; give one that `mlmjoint study` wrote")
-    manifest = read_manifest(folder, whole=False)
+    manifest = read_manifest(folder, complete=False)
     if manifest is None:
-        raise InputError(f"{folder} holds no {MANIFEST}; give a folder that `mlmjoint study` wrote")
+        raise InputError(f"{folder} has no {MANIFEST}; give a folder that `mlmjoint study` wrote")
     path = folder / RECORDS
-    records = list(_parse(path, _whole_lines(path), manifest))
+    try:
+        data = path.read_bytes() if path.exists() else b""
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({_reason(error)}); restore it") from None
+    records = list(_parse(path, _complete_lines(data), manifest))
     return Study(folder, manifest, sorted(records, key=lambda record: record["index"]))
 
 
-def read_manifest(folder: Path, whole: bool = True) -> dict | None:
-    """The manifest, or None where there is none. Tables can do with ``whole=False``: its methods
-    must be there, and what else is must be of its kind.
+def read_manifest(folder: Path, complete: bool = True) -> dict | None:
+    """The manifest, or None if there is none. Without ``complete`` only its methods are required,
+    which is all that tables need.
     """
     path = folder / MANIFEST
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = msgspec.json.decode(path.read_bytes())
+        check_manifest(manifest, complete)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} cannot be read ({_why(error)}); restore it from a copy") from None
-    if not isinstance(manifest, dict) or "methods" not in manifest:
-        raise InputError(f"{path} is no study's manifest; restore it or choose another folder")
-    wanted = {key: MANIFEST_KINDS[key] for key in MANIFEST_KINDS if whole or key in manifest}
-    problem = wrong(manifest, wanted)
-    if problem is None and not manifest["methods"]:
-        problem = "'methods' is empty"
-    if problem:
-        raise InputError(f"{path} is damaged ({problem}); restore it or choose another folder")
+    except msgspec.ValidationError as error:
+        raise InputError(f"{path} is damaged ({error}); restore it or use another folder") from None
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise InputError(
+            f"{path} cannot be read ({_reason(error)}); restore it from a copy"
+        ) from None
     return manifest
 
 
 def write_manifest(folder: Path, manifest: dict) -> None:
-    """Replace the manifest in one step, so that no reader and no kill ever sees half of it."""
-    scratch = folder / f".{MANIFEST}.new"
+    """Replace the manifest in one step."""
+    path = folder / MANIFEST
     try:
-        with open(scratch, "w", encoding="utf-8") as file:
-            json.dump(manifest, file, indent=2, ensure_ascii=False)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, folder / MANIFEST)
+        files.write_text(path, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
     except (OSError, UnicodeEncodeError) as error:
-        with contextlib.suppress(OSError):
-            scratch.unlink()
         raise InputError(
-            f"cannot write {folder / MANIFEST} ({_why(error)}); mend that or choose another --out: "
-            "what was there is kept"
+            f"cannot write {path} ({_reason(error)}); fix that or choose a different --out: the "
+            "old one is kept"
         ) from None
     _sync_folder(folder)
 
@@ -132,21 +141,24 @@ class Writer:
         self.path = Path(folder) / RECORDS
 
     def __enter__(self) -> Writer:
-        fresh = not self.path.exists()
+        is_new = not self.path.exists()
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
         try:
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            self._file = os.open(self.path, flags, 0o644)
         except OSError as error:
             raise InputError(
-                f"cannot write to {self.path} ({_why(error)}); mend that or choose another --out"
+                f"cannot write to {self.path} ({_reason(error)}); fix the permissions or choose a "
+                "different --out"
             ) from None
         try:
             self._lock()
-            if fresh:
+            if is_new:
                 _sync_folder(self.path.parent)
-            lines = _whole_lines(self.path)
-            self._whole = sum(map(len, lines))
-            manifest = read_manifest(self.path.parent, whole=False)
-            self.done = list(_parse(self.path, lines, manifest))
+            with open(self._file, "rb", closefd=False) as file:
+                lines = _complete_lines(file.read())
+            self._complete = sum(map(len, lines))
+            manifest = read_manifest(self.path.parent, complete=False)
+            self.done = list(_parse(self.path, lines, manifest or {}))
         except BaseException:
             os.close(self._file)
             raise
@@ -160,7 +172,7 @@ class Writer:
             os.close(self._file)
 
     def append(self, record: dict) -> None:
-        """Add one line and return when the disk has it."""
+        """Add one line and return when it is on the disk."""
         line = dumps(record).encode() + b"\n"
         try:
             self._drop_torn_line()
@@ -169,53 +181,42 @@ class Writer:
             os.fsync(self._file)
         except OSError as error:
             raise InputError(
-                f"cannot write to {self.path} ({_why(error)}); mend that and start again: "
+                f"cannot write to {self.path} ({_reason(error)}); fix that and start again: "
                 "the pairs done so far are kept"
             ) from None
 
     def _drop_torn_line(self) -> None:
-        """A last line without its end goes once the study goes on, not where it is refused."""
-        if self._whole is not None and self._whole < os.fstat(self._file).st_size:
-            os.ftruncate(self._file, self._whole)
-        self._whole = None
+        """Remove an incomplete last line once the study goes on; a refused one changes nothing."""
+        if self._complete is not None and self._complete < os.fstat(self._file).st_size:
+            os.ftruncate(self._file, self._complete)
+        self._complete = None
 
     def _lock(self) -> None:
-        if fcntl is None:
-            return
         folder = self.path.parent
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked = filelock.lock_descriptor(self._file, blocking=False)
         except OSError as error:
-            if error.errno in NO_LOCKS:
-                warnings.warn(
-                    f"{folder} cannot be locked ({_why(error)}); start no second study there",
-                    stacklevel=3,
-                )
-                return
-            if error.errno in BUSY:
-                problem = f"another study is writing to {folder}; wait"
-            else:
-                problem = f"{folder} cannot be locked ({_why(error)}); mend that"
-            raise InputError(f"{problem}, or choose another --out") from None
+            warnings.warn(
+                f"{folder} cannot be locked ({_reason(error)}); do not start a second study there",
+                stacklevel=3,
+            )
+            return
+        if not locked:
+            raise InputError(
+                f"another study is writing to {folder}; wait, or choose a different --out"
+            )
 
 
 def dumps(record: dict) -> str:
-    """A record as one line of strict JSON: infinity is written "inf", not a number null."""
+    """A record as one line of strict JSON: infinity becomes "inf", NaN becomes null."""
     return json.dumps(_clean(record), separators=(",", ":"), allow_nan=False)
-
-
-def _refuse_constant(name: str):
-    raise ValueError(f"{name} is not JSON")
-
-
-_STRICT = json.JSONDecoder(parse_constant=_refuse_constant)  # NaN and Infinity are Python's own
 
 
 def _clean(value):
     if isinstance(value, dict):
-        return {key: _clean(held) for key, held in value.items()}
+        return {key: _clean(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_clean(held) for held in value]
+        return [_clean(inner) for inner in value]
     if isinstance(value, float):
         if math.isnan(value):
             return None
@@ -224,44 +225,38 @@ def _clean(value):
 
 
 def _restore(value):
+    """Infinities as numbers again."""
     if isinstance(value, dict):
-        return {key: _restore(held) for key, held in value.items()}
+        return {key: _restore(inner) for key, inner in value.items()}
     return float(value) if value in ("inf", "-inf") else value
 
 
-def _whole_lines(path: Path) -> list[bytes]:
-    """The lines that have their newline; none where there is no file."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({_why(error)}); restore it") from None
+def _complete_lines(data: bytes) -> list[bytes]:
+    """The lines that end in a newline."""
     return [line + b"\n" for line in data.split(b"\n")[:-1]]
 
 
-def _parse(path: Path, lines: list[bytes], manifest: dict | None) -> Iterator[dict]:
-    """Records, each with all that the manifest's methods and the first of them promise."""
-    seen, wanted = {}, promised(manifest or {})
+def _parse(path: Path, lines: list[bytes], manifest: dict) -> Iterator[dict]:
+    """Records, each checked against the manifest and the first of them."""
+    seen, expected = {}, record_type(manifest)
     for number, line in enumerate(lines, 1):
+        problem = None
         try:
-            record = _STRICT.decode(line.decode())
+            record = msgspec.json.decode(line)
             if b'inf"' in line:
                 record = _restore(record)
-            problem = wrong(record, wanted)
-        except (ValueError, RecursionError) as error:
-            problem = _why(error)
+            msgspec.convert(record, expected)
+        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+            problem = _reason(error)
         if problem is None and record["sentence"] in seen:
             problem = f"the same sentence as line {seen[record['sentence']]}"
         if problem:
             raise InputError(
                 f"line {number} of {path} is damaged ({problem}); nothing was changed: restore the "
-                "file, or delete that line to have its pair done again"
+                "file, or delete that line to have its pair measured again"
             )
         if not seen:
-            # A measure that only some data have, one line has if another does.
-            leaves = {key: kind for key, kind in wanted.items() if type(kind) is type}
-            wanted = wanted | kinds(record) | leaves
+            expected = record_type(manifest, record)
         seen[record["sentence"]] = number
         yield record
 
@@ -278,5 +273,5 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def _why(error: Exception) -> str:
-    return getattr(error, "strerror", None) or getattr(error, "msg", None) or str(error)
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

@@ -1,82 +1,97 @@
-"""What a study's manifest and records must hold, and in what some JSON falls short of it."""
+"""Types of manifests and records; msgspec checks them and names the key that does not fit."""
 
 from __future__ import annotations
 
 import itertools
-import json
+from typing import Annotated, Any, TypedDict
 
-METRICS = frozenset({"u_nll", "p_nll", "a_kl", "g_kl"})  # of every construction, in every record
-SOLVED = frozenset({"residual", "passes", "objective"})  # of AG beside
-# What a manifest holds; only a study that goes on needs all of it.
-MANIFEST_KINDS = {
-    "format": int,
-    "model": {"name": str, "fingerprint": str},
-    "data": {"name": str, "source": str, "fingerprint": str, "sentences": int},
-    "pairs": str,
-    "seed": int,
-    "methods": [str],
-    "extras": bool,
-    "as_published": bool,
-    "vocabulary": int,
-    "dtype": str,
-    "command": str,
-    "environments": [dict],
-    "n": int,
-}
-WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
-NUMBERS = {int, float}
+import msgspec
+
+METRICS = dict.fromkeys(("u_nll", "p_nll", "a_kl", "g_kl"), float)  # of every construction
+SOLVED = dict.fromkeys(("residual", "passes", "objective"), float)  # of AG as well
 
 
-def promised(manifest: dict) -> dict:
-    """What each record of a study holds, whatever its data: see :func:`wrong`."""
+class Model(TypedDict):
+    name: str
+    fingerprint: str
+
+
+class Data(TypedDict):
+    name: str
+    source: str
+    fingerprint: str
+    sentences: int
+
+
+class Manifest(TypedDict, total=False):
+    """What a manifest contains; only a study that is resumed needs all of it."""
+
+    format: int
+    model: Model
+    data: Data
+    pairs: str
+    seed: int
+    methods: Annotated[list[str], msgspec.Meta(min_length=1)]
+    extras: bool
+    as_published: bool
+    vocabulary: int
+    dtype: str
+    command: str
+    environments: list[dict]
+    n: int
+
+
+def check_manifest(manifest: Any, complete: bool) -> None:
+    """Raise msgspec.ValidationError unless every key present has its type, and ``methods`` (all
+    keys, if ``complete``) is there.
+    """
+    msgspec.convert(manifest, Manifest)
+    for key in Manifest.__annotations__ if complete else ("methods",):
+        if key not in manifest:
+            raise msgspec.ValidationError(f"Object missing required field `{key}`")
+
+
+def record_type(manifest: dict, first: dict | None = None) -> type:
+    """The type of a study's records.
+
+    The manifest's methods fix most of it. What only some data have, ``kl_true`` and
+    ``tree_distance`` for example, every record has if the ``first`` one has it.
+    """
     methods = manifest.get("methods", [])
-    return {
+    fields = {
         "sentence": str,
-        "positions": [int],
         "index": int,
+        "positions": list[int],
         "distance": int,
-        "unary": frozenset({"u_nll"}),
-        "methods": {m: METRICS | SOLVED if m == "ag" else METRICS for m in methods},
-        "jsd": frozenset(f"{a} {b}" for a, b in itertools.combinations(methods, 2)),
+        "unary": {"u_nll": float},
+        "methods": {name: METRICS | (SOLVED if name == "ag" else {}) for name in methods},
+        "jsd": {f"{a} {b}": float for a, b in itertools.combinations(methods, 2)},
         "incompatibility": float,
         "seconds": float,
         **({"variants": {}} if manifest.get("extras") else {}),
     }
+    return _typed(fields if first is None else _merged(_fields_of(first), fields))
 
 
-def kinds(value):
-    """What a record holds, in the terms of :func:`wrong`."""
-    if type(value) is dict:
-        if NUMBERS.issuperset(map(type, value.values())):
-            return frozenset(value)
-        return {key: kinds(held) for key, held in value.items()}
-    return [type(value[0])] if type(value) is list and value else type(value)
+def _fields_of(value):
+    """The fields of a JSON object and their types, nested."""
+    if isinstance(value, dict):
+        return {key: _fields_of(inner) for key, inner in value.items()}
+    return list[type(value[0])] if isinstance(value, list) and value else type(value)
 
 
-def wrong(held, wanted, name: str = "") -> str | None:
-    """In what some JSON is not as wanted, or None.
+def _merged(first: dict, second: dict) -> dict:
+    """Both, nested; where they disagree, the second."""
+    inner = {
+        key: _merged(first[key], second[key])
+        for key in first.keys() & second.keys()
+        if isinstance(first[key], dict) and isinstance(second[key], dict)
+    }
+    return first | second | inner
 
-    ``wanted``: a type; [type], a list of such; a frozenset of names, a number under each; or a dict
-    of these by name. There may be more than is wanted.
-    """
-    if type(wanted) is type:
-        fits = type(held) is wanted or (wanted is float and type(held) is int)
-        word = WORDS.get(wanted, wanted.__name__)
-    elif type(wanted) is list:
-        fits, word = type(held) is list and set(map(type, held)) <= set(wanted), "a list"
-        word += {str: " of names", int: " of whole numbers"}.get(wanted[0], "")
-    else:
-        fits, word = type(held) is dict, "an object"
-    if not fits:
-        text = json.dumps(held)
-        return f"{name or 'it'} is {text if len(text) < 40 else text[:40] + '…'}, not {word}"
-    if type(wanted) is frozenset:
-        if wanted <= held.keys() and NUMBERS.issuperset(map(type, held.values())):
-            return None  # the usual way, without a loop: files have thousands of lines
-        wanted = dict.fromkeys(sorted(wanted | held.keys()), float)
-    for key, kind in wanted.items() if type(wanted) is dict else ():
-        inner = f"{name}.{key}" if name else key
-        problem = wrong(held[key], kind, inner) if key in held else f"no {inner!r}"
-        if problem:
-            return problem
-    return None
+
+def _typed(fields):
+    """Nested fields as nested TypedDicts."""
+    if not isinstance(fields, dict):
+        return fields
+    return TypedDict("Object", {key: _typed(inner) for key, inner in fields.items()})

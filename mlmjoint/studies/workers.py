@@ -10,16 +10,18 @@ import torch
 
 from ..errors import InputError
 from ..models.mlm import MLM, load
-from .measure import Job, Measurer, Measures
+from ..text.toy_world import ToyTruth
+from .measure import Job, Measurer
+from .plan import Plan
 
 ENGINES = ("local", "ray")
-MOST_DEATHS = 3  # workers one pair may take with it before the study gives up
+MOST_DEATHS = 3  # workers that may die over one pair before the study gives up
 
 
 class LocalEngine:
     """One pair after the other, in the order of the sentences.
 
-    ``devices`` names, from the first record on, what the pairs are measured on.
+    ``devices`` lists, from the first record on, what the pairs are measured on.
     """
 
     name = "local"
@@ -27,8 +29,10 @@ class LocalEngine:
     def __init__(self):
         self.devices: list[str] = []
 
-    def run(self, jobs: Sequence[Job], mlm: MLM, measures: Measures, **_) -> Iterator[dict]:
-        measure = Measurer(mlm, measures)
+    def run(
+        self, jobs: Sequence[Job], mlm: MLM, plan: Plan, truth: ToyTruth | None = None
+    ) -> Iterator[dict]:
+        measure = Measurer(mlm, plan, truth)
         self.devices = [device_name(mlm)]
         for job in jobs:
             yield measure(job)
@@ -37,10 +41,10 @@ class LocalEngine:
 class RayEngine:
     """Pairs spread over Ray workers, each with a model of its own; a dead worker's pair is redone.
 
-    ``workers`` defaults to one per GPU of the cluster or, where there is none, one per two CPUs.
-    The cluster is the one RAY_ADDRESS names, the one already running here, or a local one made for
-    the study. ``pids`` lists the process of every worker that was started, ``devices`` what they
-    run on, each once, ``redone`` the jobs whose worker died.
+    ``workers`` defaults to one per GPU of the cluster or, if it has none, one per two CPUs. The
+    cluster is the one that RAY_ADDRESS names, the one already running here, or a local one started
+    for the study. ``pids`` lists the process of every worker that was started, ``devices`` what
+    they run on, each once, ``redone`` the jobs whose worker died.
     """
 
     name = "ray"
@@ -51,21 +55,15 @@ class RayEngine:
         self.workers, self.pids, self.devices, self.redone = workers, [], [], []
 
     def run(
-        self,
-        jobs: Sequence[Job],
-        mlm: MLM,
-        measures: Measures,
-        model: str = "",
-        device: str = "auto",
-        dtype: str = "float32",
+        self, jobs: Sequence[Job], mlm: MLM, plan: Plan, truth: ToyTruth | None = None
     ) -> Iterator[dict]:
-        """Yield records as they come, in any order. ``model`` is what each worker loads."""
+        """Yield records in the order they are finished; each worker loads ``plan.model``."""
         self.devices = []
-        ray, mine = _connect()
+        ray, started = _connect()
         try:
-            yield from self._run(ray, deque(jobs), (model, device, dtype, measures), mlm)
+            yield from self._run(ray, deque(jobs), (plan, truth), mlm)
         finally:
-            if mine:
+            if started:
                 ray.shutdown()
 
     def _run(self, ray, queue: deque, arguments: tuple, mlm: MLM) -> Iterator[dict]:
@@ -96,10 +94,10 @@ class RayEngine:
                     start()
                     continue
                 except ray.exceptions.RayTaskError as error:
-                    # The worker's own one line, without the traceback of the way here.
+                    # The worker's own one-line error, without Ray's traceback.
                     raise (error.cause if isinstance(error.cause, InputError) else error) from None
                 if job is None:
-                    deaths[None] = 0  # the model does fit
+                    deaths[None] = 0  # the model fits into memory
                     self._check(answer, mlm)
                 else:
                     left -= 1
@@ -126,7 +124,7 @@ class RayEngine:
         machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         gpus, cpus = (int(sum(m.get(kind, 0) for m in machines)) for kind in ("GPU", "CPU"))
         workers = self.workers or gpus or max(1, cpus // 2)
-        # A worker must find its whole share on one machine, or it waits for ever.
+        # A worker's whole share must be free on one machine, or it waits for ever.
         if gpus:
             gpu = min(1.0, gpus / workers)
             cpu = gpu * min(m.get("CPU", 1) / m["GPU"] for m in machines if m.get("GPU"))
@@ -138,11 +136,11 @@ class RayEngine:
 
 
 class Worker:
-    """What a Ray worker does: load the model once, then measure one job after the other."""
+    """A Ray worker: loads the model once, then measures one job after the other."""
 
-    def load(self, model: str, device: str, dtype: str, measures: Measures) -> dict:
-        mlm = load(model, device=device, dtype=dtype)
-        self._measure = Measurer(mlm, measures)
+    def load(self, plan: Plan, truth: ToyTruth | None) -> dict:
+        mlm = load(plan.model, device=plan.device, dtype=plan.dtype)
+        self._measure = Measurer(mlm, plan, truth)
         return {"pid": os.getpid(), "fingerprint": mlm.fingerprint, "device": device_name(mlm)}
 
     def measure(self, job: Job) -> dict:
@@ -150,13 +148,13 @@ class Worker:
 
 
 def device_name(mlm: MLM) -> str:
-    """What a model runs on: the name of its GPU, else "cpu" or "mps"."""
+    """What a model runs on: the name of its GPU, otherwise "cpu" or "mps"."""
     cuda = mlm.device.type == "cuda"
     return torch.cuda.get_device_name(mlm.device) if cuda else str(mlm.device)
 
 
 def engine_named(engine, workers: int | None = None):
-    """An engine by name; an engine object comes back as it is."""
+    """An engine by its name; an engine object is returned as it is."""
     if engine == "local":
         if workers is not None:
             raise InputError(f"--workers {workers} needs --engine ray; local has one process")
@@ -170,7 +168,7 @@ def engine_named(engine, workers: int | None = None):
 
 def _connect():
     """Ray, connected, and whether this process started it."""
-    # A study tells nobody about itself, and workers without a GPU may not hide the CPU's threads.
+    # No usage statistics; and workers without a GPU keep all the CPU's threads.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -196,7 +194,7 @@ def _connect():
 
 def _gave_up(job: Job | None) -> str:
     if job is None:
-        return f"{MOST_DEATHS} workers died while they loaded the model; is there memory for it?"
+        return f"{MOST_DEATHS} workers died while loading the model; is there enough memory for it?"
     return (
         f"{MOST_DEATHS} workers died over sentence {job.sentence}; give workers more memory, or a "
         "smaller --batch-size, and start again: the pairs done so far are kept"

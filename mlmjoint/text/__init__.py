@@ -2,5 +2,7 @@
 
 from .corpora import Corpus, Encoded, Sentence, corpus, encode
 from .toy_world import ToyWorld, tree_distance
+from .vocabulary import text_vocabulary
 
-__all__ = ["Corpus", "Encoded", "Sentence", "ToyWorld", "corpus", "encode", "tree_distance"]
+__all__ = ["Corpus", "Encoded", "Sentence", "ToyWorld", "corpus", "encode", "text_vocabulary"]
+__all__ += ["tree_distance"]

@@ -8,16 +8,19 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .. import checks, files
 from ..core.pairs import special_ids
 from ..errors import InputError
 from . import hub
 from .spec import parse
+
+if TYPE_CHECKING:
+    from .toy_world import ToyTruth
 
 TOY_SENTENCES = 200
 TOY_SOURCE = "mlmjoint.toyworld"  # what manifests call the toy world
@@ -30,7 +33,6 @@ class Sentence:
     text: str
     id: str
     row: str = ""  # where it stands in its source
-    tree: Any = field(default=None, compare=False, repr=False)  # the toy grammar's derivation
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Corpus(Sequence):
     sentences: tuple[Sentence, ...]
     source: str
     counts: dict[str, int]  # what was left out: empty rows, repeated sentences
+    truth: ToyTruth | None = None  # the law of the sentences, if it is known
 
     def __len__(self) -> int:
         return len(self.sentences)
@@ -50,11 +53,15 @@ class Corpus(Sequence):
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the sentences in order: equal for equal text, wherever it was read from."""
-        digest = hashlib.sha256()
-        for sentence in self.sentences:
-            digest.update(sentence.text.encode() + b"\n")
-        return digest.hexdigest()
+        return fingerprint(self.sentences)
+
+
+def fingerprint(sentences: Iterable[Sentence]) -> str:
+    """SHA-256 of the sentences in order: equal for equal text, wherever it was read from."""
+    digest = hashlib.sha256()
+    for sentence in sentences:
+        digest.update(sentence.text.encode() + b"\n")
+    return digest.hexdigest()
 
 
 def corpus(spec: str, n: int | None = None, seed: int = 0) -> Corpus:
@@ -86,17 +93,16 @@ def corpus(spec: str, n: int | None = None, seed: int = 0) -> Corpus:
         n = 1000 if protocol and n is None else n
         source, rows = hub.rows(data.kind, data.path)
     elif spec == "toy":
-        source, rows = f"{TOY_SOURCE} seed {seed}", _toy_rows(n or TOY_SENTENCES, seed)
+        return _toy_corpus(n or TOY_SENTENCES, seed)
     elif spec in _SHIPPED_ROWS:
         source, rows = "shipped", _SHIPPED_ROWS[spec]()
     else:
         raise InputError(_unknown(spec))
 
-    in_order = protocol or spec == "toy"
-    sentences, counts = _collect(rows, keep_repeats=in_order, limit=n if in_order else None)
+    sentences, counts = _collect(rows, keep_repeats=protocol, limit=n if protocol else None)
     if not sentences:
         raise InputError(f"{spec} has no sentences; give one per line or row")
-    if n is not None and not in_order:
+    if n is not None and not protocol:
         sentences = drawn(sentences, seed)[:n]
     return Corpus(spec, tuple(sentences), source, counts)
 
@@ -154,7 +160,7 @@ def encode(
 def _collect(rows, keep_repeats: bool, limit: int | None) -> tuple[list[Sentence], dict]:
     sentences, seen = [], Counter()
     counts = {"empty": 0, "repeated": 0}
-    for row, text, tree in rows:
+    for row, text in rows:
         text = " ".join(text.split())
         if not text:
             counts["empty"] += 1
@@ -165,7 +171,7 @@ def _collect(rows, keep_repeats: bool, limit: int | None) -> tuple[list[Sentence
             counts["repeated"] += 1
             continue
         name = key if seen[key] == 1 else f"{key}#{seen[key]}"
-        sentences.append(Sentence(text, name, row, tree))
+        sentences.append(Sentence(text, name, row))
         if limit is not None and len(sentences) == limit:
             break
     return sentences, counts
@@ -177,7 +183,7 @@ def _hash(text: str) -> str:
 
 def _text_rows(path: Path):
     for number, line in enumerate(_lines(path, newline=None), 1):
-        yield f"line {number}", line, None
+        yield f"line {number}", line
 
 
 def _jsonl_rows(path: Path, names: Sequence[str]):
@@ -202,7 +208,7 @@ def _jsonl_rows(path: Path, names: Sequence[str]):
                     f"line {number} of {path} has an unpaired surrogate ({surrogate!a}) in field "
                     f"{name!r}; it is not valid Unicode"
                 )
-            yield f"line {number}", record[name] or "", None
+            yield f"line {number}", record[name] or ""
 
 
 def _lines(path: Path, newline: str | None) -> list[str]:
@@ -216,17 +222,22 @@ def _lines(path: Path, newline: str | None) -> list[str]:
         raise InputError(f"{path} is not UTF-8 text; convert it first") from None
 
 
-def _toy_rows(n: int, seed: int):
-    from .toy_world import ToyWorld
+def _toy_corpus(n: int, seed: int) -> Corpus:
+    from .toy_world import ToyTruth, ToyWorld
 
-    for number, sentence in enumerate(ToyWorld().sample(n, seed)):
-        yield f"sample {number}", sentence.text, sentence.tree
+    world = ToyWorld()
+    sample = world.sample(n, seed)
+    rows = ((f"sample {number}", sentence.text) for number, sentence in enumerate(sample))
+    sentences, counts = _collect(rows, keep_repeats=True, limit=None)
+    trees = {s.id: drawn.tree for s, drawn in zip(sentences, sample, strict=True)}
+    truth = ToyTruth(world, trees)
+    return Corpus("toy", tuple(sentences), f"{TOY_SOURCE} seed {seed}", counts, truth)
 
 
 def _antibody_rows(chain: str):
     with open(files.CORPORA / "antibodies.tsv", encoding="utf-8", newline="") as file:
         for record in csv.DictReader(file, delimiter="\t"):
-            yield record["name"], record[chain], None
+            yield record["name"], record[chain]
 
 
 _SHIPPED_ROWS = {

@@ -41,7 +41,7 @@ BATCH = 100
 
 
 def rows(kind: str, folder: str):
-    """Where the sentences come from, and (row, text, None) for each, in the protocol's order.
+    """Where the sentences come from, and (row, text) for each, in the protocol's order.
 
     ``snli`` is the published protocol: the training split shuffled with seed 0, its last 1 % cut in
     two, the first half; ``xsum`` the validation split shuffled with seed 0, summaries only.
@@ -69,7 +69,7 @@ def _sentences(table, columns: tuple[str, ...], split: str):
                         f"row {row} of {split} has {text!r} in column {column}, which is not text; "
                         "give a column of strings"
                     )
-                yield f"{split} {row} {column}", text or "", None
+                yield f"{split} {row} {column}", text or ""
 
 
 def _open(name: str, split: str, folder: str):

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -29,9 +30,20 @@ import torch
 from scipy import sparse
 
 from ..errors import InputError
-from .toy_grammar import RULES, Rules, Sentence, derive, is_symbol, leaves, tree_distance, words_of
+from .toy_grammar import (
+    RULES,
+    Rules,
+    Sentence,
+    Tree,
+    derive,
+    is_symbol,
+    leaves,
+    tree_distance,
+    words_of,
+)
 
-__all__ = ["LENGTHS", "SPECIAL", "VOCAB", "Sentence", "ToyWorld", "tokenizer", "tree_distance"]
+__all__ = ["LENGTHS", "SPECIAL", "VOCAB", "Sentence", "ToyTruth", "ToyWorld"]
+__all__ += ["tokenizer", "tree_distance"]
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCAB = SPECIAL + words_of(RULES)
@@ -239,6 +251,25 @@ class ToyWorld:
         if not scores.any():
             text = " ".join(self.vocab[i] for i in ids)
             raise InputError(f"no toy sentence fits {text!r}; take one from ToyWorld().sample")
+
+
+@dataclass(frozen=True)
+class ToyTruth:
+    """What is known of sampled sentences: the world they come from, and the tree of each."""
+
+    world: ToyWorld
+    trees: dict[str, Tree]  # by the sentence's id in its corpus
+
+    def fits(self, mlm) -> bool:
+        """True if the model's tokens are the toy world's, id by id."""
+        ids = self.world.ids
+        return mlm.vocab_size == len(ids) and mlm.tokenizer.get_vocab() == ids
+
+    def joint(self, ids: Sequence[int], a: int, b: int) -> torch.Tensor:
+        return self.world.true_joint(ids, a, b)
+
+    def distance(self, sentence: str, a: int, b: int) -> int:
+        return tree_distance(self.trees[sentence], a, b)
 
 
 def tokenizer():

@@ -142,7 +142,10 @@ class TestBest:
             record["methods"]["mrf"]["p_nll"] += 9 * (-1) ** index
         found = claims.best(study)
         assert found.verdict == OPEN and found.decisive.first == "mrf"
-        assert "AG has the lowest mean, but AG cannot be distinguished from MRF. MRF − AG" in found.reason
+        assert (
+            "AG has the lowest mean, but AG cannot be distinguished from MRF. MRF − AG"
+            in found.reason
+        )
 
     def test_joints_the_paper_leaves_out_do_not_count(self):
         study = made(shifts={"ag": -0.4, "chain-geo": -0.9})
@@ -163,7 +166,9 @@ class TestBest:
         found = claims.claims(study)
         assert len(found) == 6 and {claim.verdict for claim in found} == {OPEN}
         assert all("no test: the differences" in claim.reason for claim in found)
-        assert found[0].reason.startswith("AG cannot be distinguished from MLM, MRF, MRF-L and HCB. ")
+        assert found[0].reason.startswith(
+            "AG cannot be distinguished from MLM, MRF, MRF-L and HCB. "
+        )
 
     @pytest.mark.parametrize("name", ["ag", "mlm"])
     def test_infinite_nll_of_one_alone(self, name):
@@ -180,7 +185,9 @@ class TestBest:
             study.records[3]["methods"][name]["p_nll"] = math.inf
         found = claims.best(study)
         assert found.verdict == OPEN and found.decisive.difference.value == -math.inf
-        assert found.reason.startswith("MRF has the lowest mean, but AG cannot be distinguished from")
+        assert found.reason.startswith(
+            "MRF has the lowest mean, but AG cannot be distinguished from"
+        )
 
     def test_a_metric_that_was_not_measured_is_refused(self):
         with pytest.raises(InputError, match="kl_true"):

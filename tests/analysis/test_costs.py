@@ -28,10 +28,10 @@ from mlmjoint import files
 from mlmjoint.analysis import costs
 from mlmjoint.analysis.costs import Shape, fast_flops, plain_flops
 from mlmjoint.cli import main as cli
+from mlmjoint.cli.study import plans
 from mlmjoint.errors import InputError
 from mlmjoint.models import shipped, wheels
 from mlmjoint.notebook.chapter import print_sheet
-from mlmjoint.studies import plan as results
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTER = (ROOT / "notebooks" / "11_cost.md").read_text(encoding="utf-8")
@@ -350,11 +350,15 @@ class TestMeasured:
         assert (best["layers"], best["V"]) == (shape.layers, shape.vocab)
 
 
+def parsed(command: str) -> dict:
+    """The studies of a `study ...` command, by their folders."""
+    return plans(cli.build_parser("study").parse_args(shlex.split(command)))
+
+
 def by_make() -> list:
-    """The arguments of each study that `make paper` runs."""
-    lines = re.findall(r"^\t\$\(BIN\)/mlmjoint (study .+) \$\(STUDY\)$", MAKEFILE, re.M)
-    assert len(lines) == 8
-    return [cli.build_parser("study").parse_args(shlex.split(line)) for line in lines]
+    """Each study that `make paper` runs."""
+    (command,) = re.findall(r"^\t\$\(BIN\)/mlmjoint (study .+) \$\(STUDY\)$", MAKEFILE, re.M)
+    return list(parsed(command).values())
 
 
 class TestRecipes:
@@ -377,12 +381,13 @@ class TestRecipes:
         commands = re.findall(r"mlmjoint study ([^'\n]+)", joined)
         assert len(commands) == 4
         for command in commands:
-            args = cli.build_parser("study").parse_args(["study", *shlex.split(command)])
-            assert args.n == 1000 and args.out
-            # Else its records and those of `make paper` would refuse each other.
-            for option in ("seed", "methods", "no_extras", "as_published", "dtype"):
-                for made in by_make():
-                    assert getattr(args, option) == getattr(made, option), command
+            command = command.replace("$pairs", "random")
+            ((out, plan),) = parsed(f"study {command}").items()
+            assert plan.n == 1000 and out
+            # Otherwise its records and those of `make paper` would refuse each other.
+            for option in ("seed", "methods", "extras", "as_published", "dtype"):
+                for other in by_make():
+                    assert getattr(plan, option) == getattr(other, option), command
 
     def test_job_array_asks_for_the_time_of_the_largest_cell(self):
         hours = int(re.search(r"--time=(\d+):00:00", self.script("--array=0-7"))[1])
@@ -400,12 +405,10 @@ class TestRecipes:
                 check=True,
                 env={"SLURM_ARRAY_TASK_ID": str(index)},
             )
-            words = shlex.split(done.stdout)
-            args = cli.build_parser("study").parse_args(words)
-            cell = results.Cell(args.model, args.data, args.pairs, args.n)
-            assert args.out == f"results/paper/{cell.name}"
-            out.append(cell)
-        assert out == results.cells_of("paper")
+            ((folder, plan),) = parsed(done.stdout).items()
+            assert folder == f"results/paper/{plan.name}"
+            out.append(plan)
+        assert out == by_make()
 
     def test_ray_knows_the_options_of_the_multi_node_job(self):
         ray = pytest.importorskip("ray.scripts.scripts")

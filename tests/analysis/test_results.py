@@ -9,7 +9,6 @@ import json
 import math
 import random
 import re
-import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,7 +64,7 @@ def write_study(folder, n=60, trees=True, methods=METHODS):
             if trees:
                 record["tree_distance"] = 2 if index < 30 else 4
             writer.append(record)
-    return records.load(folder)
+    return records.load_study(folder)
 
 
 @pytest.fixture(scope="module")
@@ -76,18 +75,18 @@ def made(tmp_path_factory):
 class TestPaths:
     def test_everything_lies_under_one_root(self, monkeypatch, tmp_path):
         monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path))
-        assert results.cell_folder("quick", "a-b-random") == tmp_path / "quick" / "a-b-random"
-        assert results.figure_path("full", "gain") == tmp_path / "full/figures/gain.svg"
+        assert files.study_folder("quick", "a-b-random") == tmp_path / "quick" / "a-b-random"
+        assert files.figure_path("full", "gain") == tmp_path / "full/figures/gain.svg"
 
     def test_the_repository_s_own_folder_is_found_from_anywhere(self, monkeypatch, tmp_path):
         monkeypatch.delenv("MLMJOINT_RESULTS", raising=False)
         monkeypatch.chdir(tmp_path)
-        assert results.root() == ROOT / "results"
+        assert files.results() == ROOT / "results"
 
     @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden"])
     def test_a_name_cannot_leave_the_folder(self, name):
         with pytest.raises(InputError, match="name"):
-            results.cell_folder("quick", name)
+            files.study_folder("quick", name)
 
     def test_stored_studies_are_listed_and_read(self, monkeypatch, tmp_path):
         monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path))
@@ -101,11 +100,11 @@ class TestPaths:
 
     def test_profiles_name_each_cell_once(self):
         for profile in results.GROUPS:
-            names = [cell.name for cell in results.cells_of(profile)]
+            names = [cell.name for cell in results.plans_of(profile)]
             assert len(set(names)) == len(names)
-        assert len(results.cells_of("paper")) == 8
+        assert len(results.plans_of("paper")) == 8
         with pytest.raises(InputError, match="'slow'"):
-            results.cells_of("slow")
+            results.plans_of("slow")
 
 
 class TestNumbers:
@@ -330,7 +329,7 @@ class TestCommand:
         shown = capsys.readouterr()
         assert shown.err == "mlmjoint: passed over, with fewer than 2 finished pairs: short\n"
         said = [" ".join(line.split()) for line in re.split(r"^- ", shown.out, flags=re.M)[1:]]
-        studies = map(records.load, places[:2])
+        studies = map(records.load_study, places[:2])
         expected = [claim.sentence for study in studies for claim in claims.claims(study, 3)]
         assert said == expected and len(said) == 12
         assert said[0].startswith("one (n = 60). AG is best of the paper's constructions in P-PPL:")
@@ -386,7 +385,7 @@ def stored():
 
 @pytest.mark.parametrize("folder", stored(), ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_stored_studies_can_be_read_and_name_no_machine(folder):
-    study = records.load(folder)
+    study = records.load_study(folder)
     assert "/" not in study.manifest["data"]["name"]
     text = json.dumps(study.manifest)
     assert not re.search(r"/(work|home|root|tmp|Users)/", text)
@@ -406,17 +405,3 @@ def test_stored_studies_of_a_model_measured_one_set_of_weights_and_that_which_sh
     for name, found in measured.items():
         assert len(found) == 1, name
         assert name not in shipped or found == {shipped[name]}, name
-
-
-def test_makefile_runs_the_paper_s_cells():
-    text = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for model in ("bert-base-cased", "bert-large-cased"):
-        for data in ("snli", "xsum"):
-            for pairs in results.PAIRS:
-                command = f"study --model {model} --data {data} --pairs {pairs} --n 1000 --seed 0"
-                (line,) = [line for line in text.splitlines() if command in line]
-                words = shlex.split(line)
-                assert (
-                    words[words.index("--out") + 1]
-                    == f"results/paper/{results.cell_name(model, data, pairs)}"
-                )

@@ -10,7 +10,7 @@ from mlmjoint import joint
 from mlmjoint.analysis import truth as toytruth
 from mlmjoint.core.tables import tables_from_arrays
 from mlmjoint.errors import InputError
-from mlmjoint.studies import plan as results
+from mlmjoint.studies import records
 from mlmjoint.studies.study import study
 from mlmjoint.text.toy_world import ToyWorld
 
@@ -100,6 +100,6 @@ def test_structures_of_a_study_follow_its_records(tmp_path, world):
 
 
 def test_a_study_of_other_text_has_no_truth():
-    made = results.Study(folder="x", manifest={"data": {"name": "captions"}}, records=[])
+    made = records.Study(folder="x", manifest={"data": {"name": "captions"}}, records=[])
     with pytest.raises(InputError, match="no study of toy sentences"):
         toytruth.structures(made)

@@ -30,7 +30,7 @@ from mlmjoint import files
 from mlmjoint.analysis import summary
 from mlmjoint.cli.main import COMMANDS, build_parser
 from mlmjoint.errors import InputError
-from mlmjoint.studies import plan, records
+from mlmjoint.studies import records
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = sorted((ROOT / "book").glob("*.md"))
@@ -132,7 +132,7 @@ def test_tables_are_made_again_when_their_code_changes(study, tmp_path, monkeypa
 
 def test_a_study_short_of_its_plan_says_why(study):
     folder, _ = study
-    each = statistics.median(r["seconds"] for r in records.load(folder).records)
+    each = statistics.median(r["seconds"] for r in records.load_study(folder).records)
     assert stored.progress(folder.name) == "30 of 1,000"
     reason = stored.shortfall(folder.name)
     assert reason.startswith("970 of the 1,000 planned pairs are missing because of the time")
@@ -157,7 +157,7 @@ def test_results_page_shows_what_the_records_say(study):
     folder, _ = study
     stored.renew()
     page = page_results.page("")
-    expected = summary.mean(records.load(folder).values("ag", "p_nll"), "p_nll")
+    expected = summary.mean(records.load_study(folder).values("ag", "p_nll"), "p_nll")
     (row,) = re.findall(r"^\| AG \|.*\|.*\|.*\|.*\|$", page, re.M)[:1]
     value, interval = str(expected).split(" ", 1)
     assert f'{value}<span class="interval">{interval}</span>' in row
@@ -167,7 +167,7 @@ def test_results_page_shows_what_the_records_say(study):
 def test_comparisons_with_ag_are_all_read_the_same_way(study):
     folder, _ = study
     stored.renew()
-    data = records.load(folder)
+    data = records.load_study(folder)
     rows = page_results._against_ag(stored.read(folder.name)[page_results.PAIRED])
     (before,) = (row for row in rows if row.startswith("| MRF − AG"))
     (behind,) = (row for row in rows if row.startswith("| gibbs − AG"))
@@ -181,7 +181,7 @@ def test_comparisons_with_ag_are_all_read_the_same_way(study):
 def test_every_stored_figure_of_a_chapter_is_shown():
     shown = {figure.path for chapter in notebooks.all_chapters() for figure in chapter.figures}
     listed = {chapter.number for chapter in notebooks.all_chapters()}
-    folder = plan.profile_folder(stored.PROFILE) / "figures"
+    folder = files.profile_folder(stored.PROFILE) / "figures"
     drawn = {path for path in folder.glob("*.svg") if path.name[:2] in listed}
     assert shown == drawn
 

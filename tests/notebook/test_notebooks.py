@@ -210,7 +210,7 @@ def test_failing_cell_is_shown_with_notebook_and_traceback(tiny, capsys):
 @pytest.fixture
 def toy_cells(monkeypatch, tmp_path):
     """A quick profile of two small studies, in a results folder of its own."""
-    cells = [results.Cell("toy", "toy", pairs, 2) for pairs in results.PAIRS]
+    cells = [results.Plan("toy", "toy", pairs, 2) for pairs in results.SCHEMES]
     monkeypatch.setitem(results.GROUPS, "quick", {"toy": cells})
     monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path))
     monkeypatch.delenv("MLMJOINT_OUT", raising=False)
@@ -222,7 +222,7 @@ def test_quick_studies_are_made_anew_and_their_means_stored(toy_cells, tmp_path)
     stale.parent.mkdir(parents=True)
     stale.write_text("left by another version\n")
     reproduce.remake_studies("cpu")
-    studies = [records.load(tmp_path / "quick" / cell.name) for cell in toy_cells]
+    studies = [records.load_study(tmp_path / "quick" / cell.name) for cell in toy_cells]
     assert [len(study.records) for study in studies] == [2, 2]
     numbers = check.fresh("quick")["studies"]
     nll = sum(studies[1].values("ag", "p_nll")) / 2

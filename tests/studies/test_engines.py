@@ -139,5 +139,5 @@ def test_the_pair_of_a_dead_worker_is_redone(death):
 def test_deaths_while_loading_count_in_a_row():
     """A machine that is taken away now and then is no model that does not fit."""
     assert done("aa." + ".".join(["aaa."] * 4), "vwxyz")[0] == "vwxyz"
-    with pytest.raises(InputError, match=f"{MOST_DEATHS} workers died while they loaded"):
+    with pytest.raises(InputError, match=f"{MOST_DEATHS} workers died while loading"):
         done("a" * MOST_DEATHS)

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -16,14 +17,18 @@ from conftest import SPECIALS, WORDS, save_tiny_model
 from twins import random_tables
 
 import mlmjoint
-from mlmjoint.cli.main import main
+from mlmjoint.cli.main import build_parser, main
+from mlmjoint.cli.study import plans
 from mlmjoint.core.pairs import draw_pair
 from mlmjoint.errors import InputError
-from mlmjoint.studies import measure, records
+from mlmjoint.studies import records
+from mlmjoint.studies.plan import Plan
 from mlmjoint.studies.study import study
+from mlmjoint.studies.swap import swap, transpose
 from mlmjoint.studies.variants import variants
 from mlmjoint.studies.workers import LocalEngine
 from mlmjoint.text import corpora
+from mlmjoint.text.vocabulary import text_vocabulary
 
 ROOT = Path(__file__).resolve().parents[2]
 SENTENCES = [
@@ -145,14 +150,14 @@ class TestRecords:
         options += ["--pairs", "contiguous", "--seed", "3", "--out", "out"]
         assert main(["study", "--model", tiny_model.name, "--data", f"text:{text}", *options]) == 0
         before = snapshot(tmp_path / "out")
-        command = records.load(tmp_path / "out").manifest["command"]
+        command = records.load_study(tmp_path / "out").manifest["command"]
         assert main(shlex.split(command)[1:]) == 0
         assert snapshot(tmp_path / "out") == before
 
     def test_variants_are_the_joints_they_name(self, mlm, whole):
         record = whole.records[2]
         pair = mlm.pair(SENTENCES[2], record["positions"])
-        kept = measure.text_vocabulary(mlm)
+        kept = text_vocabulary(mlm)
         tables = mlmjoint.conditionals(mlm, pair, tokens=(kept, kept))
         order = tables.log_p_a.argsort(descending=True)
         options = {
@@ -201,21 +206,17 @@ class TestRecords:
 
 
 class TestInterruption:
-    def command(self, tiny_model, text, out):
-        return [
-            *(sys.executable, "-m", "mlmjoint.cli", "study", "--model", str(tiny_model)),
-            *("--data", f"text:{text}", "--out", str(out)),
-        ]
-
     def test_killed_processes_leave_what_an_undisturbed_one_does(
         self, tiny_model, text, whole, tmp_path
     ):
         out = tmp_path / "killed"
         path = out / records.RECORDS
-        command = self.command(tiny_model, text, out)
+        slow = "import sys, time, mlmjoint; *args, pause = sys.argv[1:]\n"
+        slow += "mlmjoint.study(*args, on_record=lambda _: time.sleep(float(pause)))"
+        slowly = [sys.executable, "-c", slow, str(tiny_model), f"text:{text}", str(out), "0.1"]
         kept = b""
         for stop_at in (3, 11):
-            process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+            process = subprocess.Popen(slowly, cwd=ROOT)
             while process.poll() is None:
                 if path.exists() and path.read_bytes().count(b"\n") >= stop_at:
                     break
@@ -226,6 +227,8 @@ class TestInterruption:
             # What was there before is there still, byte for byte: nothing was done twice.
             assert path.read_bytes().startswith(kept)
             kept = path.read_bytes()[: path.read_bytes().rfind(b"\n") + 1]
+        command = [sys.executable, "-m", "mlmjoint.cli", "study", "--model", str(tiny_model)]
+        command += ["--data", f"text:{text}", "--out", str(out)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
@@ -276,7 +279,7 @@ class TestInterruption:
         path = tmp_path / records.RECORDS
         for cut in range(1, len(lines[1])):
             path.write_bytes(lines[0] + lines[1][:cut])
-            assert len(records.load(tmp_path).records) == 1
+            assert len(records.load_study(tmp_path).records) == 1
             assert path.read_bytes() == lines[0] + lines[1][:cut]  # readers change nothing
             with records.Writer(tmp_path) as writer:
                 assert len(writer.done) == 1
@@ -302,12 +305,12 @@ class TestInterruption:
         """n sentences come in the order of a hash, all of them in the file's."""
         study(mlm, f"text:{text}", tmp_path, n=3, methods=["mlm"])
         before = snapshot(tmp_path)
-        with pytest.raises(InputError, match=f"give --n {len(SENTENCES)} to go on") as error:
+        with pytest.raises(InputError, match=f"give --n {len(SENTENCES)} to resume") as error:
             study(mlm, f"text:{text}", tmp_path, methods=["mlm"])
         assert "\n" not in str(error.value) and snapshot(tmp_path) == before
         grown = study(mlm, f"text:{text}", tmp_path, n=len(SENTENCES), methods=["mlm"])
         assert len(grown.records) == len(SENTENCES)
-        with pytest.raises(InputError, match="leave out --n to go on"):
+        with pytest.raises(InputError, match="leave out --n to resume"):
             study(mlm, f"text:{text}", whole.folder, n=len(SENTENCES))
 
 
@@ -348,7 +351,7 @@ class TestRefusals:
         [
             (lambda lines: [lines[0], lines[1][:40] + b"\n", *lines[2:]], "line 2"),
             (lambda lines: [*lines[:3], b"\0" * 50 + b"\n", *lines[3:]], "line 4"),
-            (lambda lines: [*lines, b'{"sentence": "x"}\n'], "no 'positions'"),
+            (lambda lines: [*lines, b'{"sentence": "x"}\n'], "missing required field"),
             (lambda lines: [*lines, lines[0]], "same sentence as line 1"),
         ],
     )
@@ -370,7 +373,7 @@ class TestRefusals:
     def test_a_damaged_or_missing_manifest(self, mlm, text, whole, tmp_path):
         path = tmp_path / records.RECORDS
         path.write_bytes((whole.folder / records.RECORDS).read_bytes())
-        with pytest.raises(InputError, match="without a manifest"):
+        with pytest.raises(InputError, match="no manifest"):
             study(mlm, f"text:{text}", tmp_path)
         for damage in ('{"format": 1, ', "[" * 100_000):
             (tmp_path / records.MANIFEST).write_text(damage)
@@ -497,8 +500,8 @@ class TestEnvironments:
     class Workers(LocalEngine):
         """A stand-in for Ray: workers with GPUs come after the first record."""
 
-        def run(self, jobs, mlm, measures, **_):
-            for record in super().run(jobs, mlm, measures):
+        def run(self, jobs, mlm, plan, truth):
+            for record in super().run(jobs, mlm, plan, truth):
                 yield record
                 self.devices = ["GPU Z", "GPU A"]
 
@@ -576,7 +579,7 @@ class TestToy:
         for sentence, record in zip(world.sample(3, 4), done.records, strict=True):
             a, b = record["positions"]
             assert record["tree_distance"] == tree_distance(sentence, a, b)
-            pair, kept = toy.pair(sentence.text, (a, b)), measure.text_vocabulary(toy)
+            pair, kept = toy.pair(sentence.text, (a, b)), text_vocabulary(toy)
             tables = mlmjoint.conditionals(toy, pair, tokens=(kept, kept))
             truth = world.true_joint(sentence.text, a, b)[kept][:, kept]
             p = truth.exp()
@@ -607,7 +610,7 @@ def toy_model(folder):
 
 class TestProgress:
     def test_a_log_gets_one_line_a_minute(self, mlm, text, tmp_path, capsys, monkeypatch):
-        import mlmjoint.progress as progress
+        import mlmjoint.studies.progress as progress
 
         clock = iter(range(0, 10_000, 25))
         monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
@@ -637,13 +640,40 @@ class TestProgress:
         assert shown.out == shown.err == ""
 
 
+def test_make_paper_runs_the_paper_s_studies_with_any_options(monkeypatch):
+    """As the Makefile's comment says: STUDY="--as-published" or STUDY="--engine ray"."""
+    monkeypatch.delenv("MLMJOINT_RESULTS", raising=False)
+    (recipe,) = re.findall(
+        r"^paper:.*\n\t\$\(BIN\)/mlmjoint (.+)$", (ROOT / "Makefile").read_text(), re.M
+    )
+    for options, changed in {
+        "": {},
+        "--as-published": {"as_published": True},
+        "--engine ray": {},
+        "--methods mlm ag --no-extras --dtype bfloat16": {
+            "methods": ("mlm", "ag"),
+            "extras": False,
+            "dtype": "bfloat16",
+        },
+    }.items():
+        args = build_parser("study").parse_args(recipe.replace("$(STUDY)", options).split())
+        expected = [
+            Plan(model, data, pairs, 1000, seed=0, **changed)
+            for model in ("bert-base-cased", "bert-large-cased")
+            for data in ("snli", "xsum")
+            for pairs in ("random", "contiguous")
+        ]
+        folders = {ROOT / f"results/paper/{p.model}-{p.data}-{p.pairs}": p for p in expected}
+        assert plans(args) == folders and list(plans(args)) == list(folders)
+
+
 def test_a_profile_runs_every_cell_of_it(tiny_model, text, tmp_path, capsys, monkeypatch):
     from mlmjoint.studies import plan as results
 
-    cells = [results.Cell(str(tiny_model), f"text:{text}", pairs, 2) for pairs in results.PAIRS]
+    cells = [results.Plan(str(tiny_model), f"text:{text}", pairs, 2) for pairs in results.SCHEMES]
     monkeypatch.setitem(results.GROUPS, "scratch", {"tiny": cells})
-    monkeypatch.setattr(results, "RUNNABLE", ("scratch",))
-    monkeypatch.setattr(results, "cell_name", lambda model, data, pairs: f"tiny-{pairs}")
+    monkeypatch.setattr("mlmjoint.cli.study.RUNNABLE", ("scratch",))
+    monkeypatch.setattr(results.Plan, "name", property(lambda plan: f"tiny-{plan.pairs}"))
     monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path))
     assert main(["study", "--profile", "scratch", "--methods", "mlm", "ag"]) == 0
     assert results.stored("scratch") == ["tiny-contiguous", "tiny-random"]
@@ -768,7 +798,7 @@ def test_the_paper_s_cells_at_its_vocabulary(
     command = ["study", "--model", str(paper_shape), "--data", data, "--pairs", pairs]
     command += ["--n", str(n), "--seed", "0", "--out", str(out)]
     assert main(command if whole else [*command, "--methods", *methods, "--no-extras"]) == 0
-    done = records.load(out)
+    done = records.load_study(out)
     assert done.manifest["vocabulary"] == 28_996 - 99 - 4
     assert str(tmp_path) not in (out / records.MANIFEST).read_text()
     assert len(done.records) == n
@@ -788,11 +818,11 @@ def test_exchanging_a_and_b_turns_the_tables(shape):
     wanted = tables.log_b.T.clone(), tables.log_a.T.clone()
     memory = {tables.log_a.data_ptr(), tables.log_b.data_ptr()}
     for block in (8, 1024):
-        assert torch.equal(measure._turn(tables.log_b.clone(), block), wanted[0])
+        assert torch.equal(transpose(tables.log_b.clone(), block), wanted[0])
     with torch.inference_mode():
         filled = tables.log_b.clone()
-    assert torch.equal(measure._turn(filled), wanted[0])
-    turned = measure.swap(tables)
+    assert torch.equal(transpose(filled), wanted[0])
+    turned = swap(tables)
     assert torch.equal(turned.log_a, wanted[0]) and torch.equal(turned.log_b, wanted[1])
     assert turned.log_a.is_contiguous() and torch.equal(turned.log_z_a, tables.log_z_b)
     kept = {turned.log_a.data_ptr(), turned.log_b.data_ptr()} == memory
