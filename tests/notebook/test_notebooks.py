@@ -153,7 +153,7 @@ device = "auto"
 import os
 import sys
 
-from mlmjoint.chapters import Chapter
+from mlmjoint.notebook.chapter import Chapter
 
 chapter = Chapter("01", profile)
 print(os.listdir("."), profile)
@@ -256,7 +256,7 @@ def test_a_chapter_makes_quick_studies_and_reads_stored_ones(toy_cells, tmp_path
     (more,) = {len(s.records) for s in chapters.Chapter("06", "quick").studies("toy").values()}
     (less,) = {len(s.records) for s in chapters.Chapter("06", "quick").studies("toy", 1).values()}
     assert (more, less) == (2, 2)
-    monkeypatch.setattr(results, "PACKAGED", tmp_path / "packaged")
+    monkeypatch.setattr(results.files, "RESULTS", tmp_path / "packaged")
     with pytest.raises(InputError, match=r"no study of 'toy' is stored in results/full"):
         chapters.Chapter("06", "full").studies("toy")
     # What a wheel carries serves where no results folder does, under the paper's profile too.
