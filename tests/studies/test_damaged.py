@@ -184,7 +184,7 @@ def test_a_manifest_that_cannot_be_written(place, folder, monkeypatch):
 
     before, manifest = snapshot(folder), records.read_manifest(folder)
     with monkeypatch.context() as patch:
-        patch.setattr(records if place == "open" else os, place, fail, raising=False)
+        patch.setattr(records.files if place == "open" else os, place, fail, raising=False)
         with pytest.raises(InputError, match=r"cannot write .*manifest.json .No space left"):
             records.write_manifest(folder, {**manifest, "n": 7})
     assert snapshot(folder) == before
