@@ -68,7 +68,7 @@ class Claim:
 def title(study: Study) -> str:
     """The name of a study on pages: "en-small, SNLI dev, random"; otherwise that of its folder."""
     for profile in plan.GROUPS:
-        for cell in plan.cells_of(profile):
+        for cell in plan.plans_of(profile):
             if cell.name == study.name:
                 corpus = CORPORA.get(cell.data, cell.data)
                 return ", ".join(dict.fromkeys([cell.model, corpus, cell.pairs]))
