@@ -60,13 +60,12 @@ class Substitutions:
         self.log_norm = scores.to(wide).logsumexp(-1).to(x.dtype)  # (kept, heads)
         context = torch.einsum("thu,uhd->thd", scores.softmax(-1), self.v)
         self.w_o = layer.w_o.reshape(heads, -1, width)  # (heads, d, H)
-        old = torch.einsum("thd,hdk->thk", context, self.w_o)  # (kept, heads, H)
-        base = old.sum(1) + layer.b_o + x[self.kept]  # (kept, H)
-        self.fixed = torch.cat([base[:, None], old], 1)  # (kept, 1 + heads, H)
+        self.old = torch.einsum("thd,hdk->thk", context, self.w_o).contiguous()  # (kept, heads, H)
+        self.base = self.old.sum(1) + layer.b_o + x[self.kept]  # (kept, H)
         if len(self.kept) > 1:
             w_1, self.w_o1, shift = self.stack.first_product
-            old = torch.einsum("thd,hdf->thf", context, self.w_o1)
-            self.fixed1 = torch.cat([(base @ w_1)[:, None], old], 1)  # (T, 1 + heads, F)
+            self.old1 = torch.einsum("thd,hdf->thf", context, self.w_o1).contiguous()
+            self.base1 = self.base @ w_1  # (T, F)
             self.shift1 = shift + layer.b1  # (F,)
 
     def _first_layer(self, tokens: Tensor) -> Tensor:
@@ -78,32 +77,27 @@ class Substitutions:
         scores = torch.bmm(k_new.transpose(0, 1), self.q.permute(1, 2, 0))  # (heads, n, kept)
         weights = torch.sigmoid(scores.permute(1, 2, 0) - self.log_norm)  # (n, kept, heads)
         values = torch.bmm(v_new.transpose(0, 1), self.w_o).transpose(0, 1)  # (n, heads, H)
-        out = self._blend("out", weights, values, self.fixed)
+        out = self._blend("out", weights, values, self.old, self.base)
         norm = layer.norm1
         out, _, scale = torch.native_layer_norm(out, (width,), norm.weight, norm.bias, norm.eps)
         if len(self.kept) == 1:
             return self._feed_forward(layer, out)
         values = torch.bmm(v_new.transpose(0, 1), self.w_o1).transpose(0, 1)  # (n, heads, F)
-        inner = self._blend("inner", weights, values, self.fixed1)  # (n, T, F)
+        inner = self._blend("inner", weights, values, self.old1, self.base1)  # (n, T, F)
         torch.addcmul(self.shift1, inner, scale.to(inner.dtype), out=inner)
         x_new = self._attention_of_new(layer, x_new, q_new, k_new, v_new)  # (n, H)
         out[:, self.s], inner[:, self.s] = x_new, layer.up(x_new)
         return self._feed_forward(layer, out, inner)
 
-    def _blend(self, name: str, weights: Tensor, new: Tensor, fixed: Tensor) -> Tensor:
-        """base[t] + Σ_h weights[b, t, h] (new[b, h] - old[t, h]), as two products: (n, T, width).
-
-        fixed (T, 1 + heads, width) holds base and old.
-        """
-        shape = (*weights.shape[:2], new.shape[-1])
-        out = torch.bmm(weights, new, out=self._space(name, shape, new))
-        shares = nn.functional.pad(-weights, (1, 0), value=1.0).transpose(0, 1)
-        by_position = out.transpose(0, 1)  # (T, n, width)
-        if writes_into_views(out):
-            torch.baddbmm(by_position, shares, fixed, out=by_position)
-        else:
-            by_position += torch.bmm(shares, fixed)
-        return out
+    def _blend(self, name: str, weights: Tensor, new: Tensor, old: Tensor, base: Tensor) -> Tensor:
+        """base[t] + Σ_h weights[b, t, h] (new[b, h] - old[t, h]) as two products: (n, T, width)."""
+        if not writes_into_views(new):
+            by_position = torch.bmm(weights.transpose(0, 1), old)  # (T, n, width)
+            return torch.baddbmm(base - by_position.transpose(0, 1), weights, new)
+        out = self._space(name, (*weights.shape[:2], new.shape[-1]), new)
+        by_position = out.transpose(0, 1)
+        torch.baddbmm(base[:, None], weights.transpose(0, 1), old, alpha=-1, out=by_position)
+        return torch.baddbmm(out, weights, new, out=out)
 
     def _attention_of_new(self, layer: Layer, x_new, q_new, k_new, v_new) -> Tensor:
         """The substituted token's own attention: over the fixed keys and itself."""
