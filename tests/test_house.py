@@ -14,7 +14,6 @@ KNOWN = {
     ("engine/passes/balance", "core/tables"),
     ("engine/passes/dispatch", "core/tables"),
     ("engine/passes/gibbs", "core/tables"),
-    ("notebook/check", "cli/terminal"),
 }
 CYCLES = {(("train", "toy"), ("train", "train"))}
 

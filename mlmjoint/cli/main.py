@@ -37,8 +37,8 @@ COMMANDS = {
         "Run a study", "every metric of every construction on many sentences", ".study"
     ),
     "table": Command("Run a study", "the paper's tables from studies", ".table"),
-    "reproduce": Command("Make the book", "run the book's notebooks", "..notebook.reproduce"),
-    "check": Command("Make the book", "compare fresh numbers with committed", "..notebook.check"),
+    "reproduce": Command("Make the book", "run the book's notebooks", ".reproduce"),
+    "check": Command("Make the book", "compare fresh numbers with committed", ".check"),
     "train": Command("Make a model", "train a masked language model", "..train.train"),
 }
 

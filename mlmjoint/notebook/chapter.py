@@ -1,6 +1,7 @@
-"""What a chapter of the book leaves behind: numbers with their tolerances, figures as svg and pdf.
+"""What a chapter of the book writes: numbers with their tolerances, figures as svg and pdf.
 
-    results/PROFILE/chapters/NN.json        {name: {"value": ..., "tol": ...}}
+    results/PROFILE/chapters/NN.json          {name: {"value": ..., "tol": ...}}, committed
+    results/PROFILE/fresh/NN.json             the same of the last run, not committed
     results/PROFILE/figures/NN-NAME.svg|pdf
 
 The profile alone chooses the folder, so a small run can never replace the numbers of a large one.
@@ -8,6 +9,7 @@ The profile alone chooses the folder, so a small run can never replace the numbe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -21,20 +23,21 @@ from ..studies import plan as results
 from ..studies.records import read_manifest
 
 PROFILES = ("quick", "full", "paper")
+NUMBERS, FRESH = "chapters", "fresh"  # folders of a profile: committed numbers, the last run's
 
-# Notebooks import this module first. Whether ipywidgets is installed must not show in their output.
+# Notebooks import this module first: their output must not depend on whether ipywidgets is there.
 warnings.filterwarnings("ignore", message="IProgress not found")
 
 
-def chapter_path(profile: str, number: str) -> Path:
+def chapter_path(profile: str, number: str, kind: str = NUMBERS) -> Path:
     """The numbers of one chapter under one profile."""
-    return out_folder(profile) / "chapters" / f"{number}.json"
+    return out_folder(profile) / kind / f"{number}.json"
 
 
 def out_folder(profile: str) -> Path:
     """Where a run writes: the profile's folder, or one under $MLMJOINT_OUT if that is set.
 
-    Tests that execute the committed notebooks set it, so that they leave the results alone.
+    Tests that execute the committed notebooks set it, so that the results do not change.
     """
     files.profile_folder(profile)  # checks the name
     return checks.path(os.environ.get("MLMJOINT_OUT") or files.results()) / profile
@@ -78,6 +81,10 @@ class Chapter:
         if profile not in PROFILES:
             raise InputError(f"unknown profile {profile!r}; choose one of {', '.join(PROFILES)}")
         self.number, self.profile = number, profile
+        self.committed: dict[str, dict[str, float]] = {}
+        with contextlib.suppress(OSError, ValueError):  # no file yet, or one cut short
+            text = chapter_path(profile, number).read_text(encoding="utf-8")
+            self.committed = json.loads(text)
         self.values: dict[str, dict[str, float]] = {}
 
     def pick(self, quick, full, paper=None):
@@ -87,49 +94,55 @@ class Chapter:
         ]
 
     def record(self, name: str, value: float, tol: float) -> float:
-        """Store a number that `mlmjoint check` compares, with the difference it may have."""
+        """Store a number that `mlmjoint check` compares, with its tolerance.
+
+        A committed number changes only if the new one is outside its tolerance: rounding on
+        another machine leaves the committed file as it is.
+        """
         value = float(value)
-        if not tol > 0:
-            raise InputError(f"{name!r} has tolerance {tol}; give one above zero")
-        if not math.isfinite(value):
-            raise InputError(f"{name!r} is {value}, which nothing can be compared with")
         if name in self.values:
             raise InputError(f"{name!r} is recorded twice in chapter {self.number}; rename one")
-        # One digit beyond the tolerance: rounding noise then changes no stored byte.
-        digits = max(0, 1 - math.floor(math.log10(tol)))
+        digits = max(0, 1 - math.floor(math.log10(tol)))  # one digit beyond the tolerance
         self.values[name] = {"value": round(value, digits), "tol": tol}
-        path = chapter_path(self.profile, self.number)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(self.values, indent=1, ensure_ascii=False) + "\n"
-        path.write_text(text, encoding="utf-8")
+        kept = {key: self._kept(key, entry) for key, entry in self.values.items()}
+        for kind, numbers in ((NUMBERS, kept), (FRESH, self.values)):
+            path = chapter_path(self.profile, self.number, kind)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = json.dumps(numbers, indent=1, ensure_ascii=False) + "\n"
+            path.write_text(text, encoding="utf-8")
         return value
+
+    def _kept(self, name: str, entry: dict[str, float]) -> dict[str, float]:
+        before = self.committed.get(name)
+        same = before and before["tol"] == entry["tol"]
+        return before if same and abs(before["value"] - entry["value"]) <= entry["tol"] else entry
 
     def studies(
         self, group: str, limit: int | None = None, device: str = "auto", needed: bool = True
     ) -> dict:
-        """The studies of a group by their cells, as far as they are stored.
+        """The stored studies of a group, by their cells.
 
-        Where none is, those that are ``needed`` are an error and others an empty dict.
-        Those of the quick profile are made where they are not there yet: in a clone by
-        `mlmjoint reproduce` beforehand, elsewhere here and now, of ``limit`` sentences at most.
+        If there is none, this is an error where they are ``needed``, and an empty dict otherwise.
+        Studies of the quick profile that are missing are run now, on at most ``limit`` sentences;
+        in a clone `mlmjoint reproduce` has run them before.
         """
         known = results.GROUPS[self.profile]
-        # The paper has English alone; beside it stands what is stored of the rest.
+        # The paper has only English studies; the rest is taken from the stored ones.
         profile = self.profile if group in known else "full"
-        found = {}
+        studies = {}
         for cell in results.plans_of(profile, group):
             if profile == "quick":
-                found[cell] = made(cell, limit, device)
+                studies[cell] = quick_study(cell, limit, device)
             elif cell.name in results.stored(profile):
-                found[cell] = results.read(profile, cell.name)
-        if needed and not found:
+                studies[cell] = results.read(profile, cell.name)
+        if needed and not studies:
             raise InputError(
                 f"no study of {group!r} is stored in results/{profile}; choose profile 'quick'"
             )
-        return found
+        return studies
 
     def show(self, figure, name: str) -> Picture:
-        """Store a figure as svg and pdf, and hand it to the notebook to show."""
+        """Store a figure as svg and pdf, and return it for the notebook to show."""
         from ..figures import save
 
         folder = out_folder(self.profile) / "figures"
@@ -140,8 +153,8 @@ class Chapter:
         return Picture(svg, name)
 
 
-def made(cell: results.Plan, limit: int | None = None, device: str = "auto"):
-    """A study of the quick profile: read if it is whole, else made or finished."""
+def quick_study(cell: results.Plan, limit: int | None = None, device: str = "auto"):
+    """A study of the quick profile: read if it is complete, otherwise run or resumed."""
     from ..studies.study import study
 
     n = cell.n if limit is None else min(limit, cell.n)
@@ -153,7 +166,7 @@ def made(cell: results.Plan, limit: int | None = None, device: str = "auto"):
 
 
 def show_sheet(sheet: Sheet, digits: int = 3) -> ShownSheet:
-    """A sheet with its title above it, for a notebook to show; ``digits`` are significant ones."""
+    """A sheet for a notebook to show, with ``digits`` significant digits."""
     return ShownSheet(sheet, digits)
 
 

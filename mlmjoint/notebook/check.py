@@ -1,15 +1,12 @@
-"""`mlmjoint check`: compare the numbers of a fresh run with the committed ones.
+"""Compare the numbers of a fresh run with the committed ones.
 
-Fresh numbers lie in results/PROFILE/chapters/ (or under $MLMJOINT_OUT), where `mlmjoint reproduce`
-has just written them.
-The committed ones are read from git (HEAD by default, so a run that overwrote the files is still
-compared with what was there before) or, without git, from a copy of the results folder given with
---against. Every number was committed with the difference it may have.
+`mlmjoint reproduce` writes fresh numbers to results/PROFILE/fresh/ (or under $MLMJOINT_OUT). The
+committed ones are read from git (HEAD by default) or, without git, from a copy of the results
+folder given with --against. Every number is committed together with its tolerance.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import subprocess
@@ -19,11 +16,11 @@ from typing import NamedTuple
 from .. import checks as given
 from .. import files
 from ..errors import InputError
-from .chapter import PROFILES, out_folder
+from .chapter import FRESH, NUMBERS, out_folder
 
 
 class Row(NamedTuple):
-    """One metric: its committed and its fresh value, None where there is none."""
+    """One number: its committed and its fresh value, None where there is none."""
 
     metric: str
     committed: float | None
@@ -47,66 +44,50 @@ class Row(NamedTuple):
         return "ok" if close else "differs"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--profile", choices=PROFILES, default="quick", help="which results (default: quick)"
-    )
-    parser.add_argument(
-        "--against",
-        default="HEAD",
-        metavar="REV|FOLDER",
-        help="a git revision, or a copy of results/ (default: HEAD)",
-    )
-    parser.add_argument("--only", nargs="+", metavar="NN", help="these chapters alone")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Print the comparison; 1 if a number is missing or beyond its tolerance."""
-    old, new = committed(args.profile, args.against), fresh(args.profile)
+def rows(profile: str, against: str = "HEAD", only: list[str] | None = None) -> list[Row]:
+    """The comparison of a profile, or of some of its chapters."""
+    old, new = committed(profile, against), fresh(profile)
     if not old:
         raise InputError(
-            f"{args.against} holds no numbers for profile {args.profile!r}; "
-            f"run `mlmjoint reproduce --profile {args.profile}` and commit results/{args.profile}"
+            f"{against} has no numbers for profile {profile!r}; "
+            f"run `mlmjoint reproduce --profile {profile}` and commit results/{profile}"
         )
-    if args.only:
+    if only:
         known = sorted({*old, *new})
-        unknown = [number for number in args.only if number not in known]
+        unknown = [number for number in only if number not in known]
         if unknown:
             raise InputError(
-                f"no chapter {unknown[0]!r} in profile {args.profile}; "
-                f"choose from {', '.join(known)}"
+                f"no chapter {unknown[0]!r} in profile {profile}; choose from {', '.join(known)}"
             )
-        old, new = ({k: v for k, v in part.items() if k in args.only} for part in (old, new))
-    rows = compare(old, new)
-    print_rows(rows)
-    missed = sum(row.verdict in ("missing", "differs") for row in rows)
-    print(f"{len(rows)} numbers of profile {args.profile}, {missed} outside their tolerance")
-    return 1 if missed else 0
+        old, new = ({k: v for k, v in part.items() if k in only} for part in (old, new))
+    return compare(old, new)
 
 
 def compare(old: dict[str, dict], new: dict[str, dict]) -> list[Row]:
-    """One row per metric of either side, in the committed order, chapters in theirs."""
-    rows = []
+    """One row per number of either side, chapter by chapter, in the committed order."""
+    out = []
     for chapter in sorted({*old, *new}):
         was, now = old.get(chapter, {}), new.get(chapter, {})
         for name in dict.fromkeys([*was, *now]):
             tolerance = was.get(name, now.get(name))["tol"]
             values = (side.get(name, {}).get("value") for side in (was, now))
-            rows.append(Row(f"{chapter} {name}", *values, tolerance))
-    return rows
+            out.append(Row(f"{chapter} {name}", *values, tolerance))
+    return out
 
 
 def fresh(profile: str) -> dict[str, dict]:
-    return _read_folder(out_folder(profile) / "chapters")
+    """The numbers of the last run; those of the results folder for chapters that were not run."""
+    folder = out_folder(profile)
+    return _read_folder(folder / NUMBERS) | _read_folder(folder / FRESH)
 
 
 def committed(profile: str, against: str = "HEAD") -> dict[str, dict]:
     """The numbers of every chapter at a git revision or in a copied results folder."""
     folder = given.path(against)
     if folder.is_dir():
-        return _read_folder(folder / profile / "chapters")
+        return _read_folder(folder / profile / NUMBERS)
     root = files.results()
-    where = f"{against}:./{profile}/chapters"
+    where = f"{against}:./{profile}/{NUMBERS}"
     if not root.is_dir():
         raise InputError(f"no folder {root}; run `mlmjoint reproduce --profile {profile}` first")
     _git(root, "rev-parse", "--verify", "--quiet", f"{against}^{{commit}}")
@@ -130,7 +111,7 @@ def _git(root: Path, *words: str) -> str:
     if done is None or done.returncode:
         raise InputError(
             f"git cannot read {words[-1]!r} in {root}; give --against a revision, or a folder "
-            "that holds a copy of results/"
+            "with a copy of results/"
         )
     return done.stdout
 
@@ -141,27 +122,7 @@ def _read_folder(folder: Path) -> dict[str, dict]:
         try:
             out[path.stem] = json.loads(path.read_text(encoding="utf-8"))
         except ValueError:
-            raise InputError(f"{path} is not JSON; restore it or reproduce it again") from None
+            raise InputError(
+                f"{path} is not valid JSON; restore it or reproduce it again"
+            ) from None
     return out
-
-
-def print_rows(rows: list[Row]) -> None:
-    from rich.table import Table
-
-    from ..cli.terminal import Console
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("metric")
-    for heading in ("committed", "fresh", "difference", "tolerance"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("")
-    for row in rows:
-        numbers = (row.committed, row.fresh, row.difference, row.tolerance)
-        style = None if row.verdict in ("ok", "new") else "bold red"
-        table.add_row(
-            row.metric,
-            *("" if v is None else f"{v:.6g}" for v in numbers),
-            row.verdict,
-            style=style,
-        )
-    Console().print(table)

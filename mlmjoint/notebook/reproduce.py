@@ -1,13 +1,12 @@
-"""`mlmjoint reproduce`: run the book's notebooks, and make what they leave behind reproducible.
+"""Run the book's notebooks, and make what they write reproducible.
 
-A person edits notebooks/NN_name.md. Under the book's own profile ("full") a run writes its executed
-twin NN_name.ipynb beside it, which is committed; under any other profile the executed copy goes to
+People edit notebooks/NN_name.md. Under the book's own profile ("full") a run writes the executed
+notebook to NN_name.ipynb in the same folder, which is committed; under any other profile it goes to
 results/PROFILE/notebooks/, so that a small run never changes what the book shows.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import re
@@ -28,56 +27,39 @@ from ..engine.device import pick_device
 from ..errors import InputError
 from ..studies import plan as results
 from ..studies.records import load_study
-from .chapter import PROFILES, Chapter, made, out_folder
+from .chapter import Chapter, out_folder, quick_study
 
 BOOK_PROFILE = "full"
-MOST_WORKERS = 4  # studies at a time; each holds tables of its own
+MOST_WORKERS = 4  # studies at a time; each has its own tables in memory
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--profile",
-        choices=PROFILES,
-        default="quick",
-        help="how much to compute; chooses the folder under results/ too (default: quick)",
-    )
-    parser.add_argument(
-        "--only", nargs="+", metavar="NN", help="these chapters alone, by number: --only 01 05"
-    )
-    parser.add_argument(
-        "--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (default: auto)"
-    )
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run the chosen notebooks one after the other; 1 if a cell of any of them failed."""
-    chosen = sources(args.only)
-    if args.profile == "quick" and not args.only:
-        remake_studies(args.device)
+def run(profile: str, only: list[str] | None, device: str) -> list[str]:
+    """Run the chosen notebooks one after the other; the names of those that failed."""
+    chosen = sources(only)
+    if profile == "quick" and not only:
+        remake_studies(device)
     failed = []
     for count, source in enumerate(chosen, 1):
         title = f"[{count}/{len(chosen)}] {source.stem}"
         start = time.perf_counter()
         try:
-            path = reproduce(source, args.profile, args.device, title=title)
+            path = reproduce(source, profile, device, title=title)
         except CellError as error:
             failed.append(source.stem)
             print(error, file=sys.stderr)
             continue
         seconds = time.perf_counter() - start
         print(f"{title}  {seconds:.0f} s  {_short(path)}", flush=True)
-    if failed:
-        print(f"mlmjoint: failed: {', '.join(failed)}", file=sys.stderr)
-    return 1 if failed else 0
+    return failed
 
 
 def remake_studies(device: str = "auto") -> None:
-    """Make the quick profile's studies anew, and store their means for `mlmjoint check`.
+    """Run the quick profile's studies again, and store their means for `mlmjoint check`.
 
-    On a CPU several at a time, a core or more for each: threads that share one small model's work
-    wait for each other.
+    On a CPU several run at a time, each on one or more cores: threads that share the work of one
+    small model mostly wait for each other.
     """
     numbers = Chapter("studies", "quick")
     cells = results.plans_of("quick")
@@ -85,7 +67,7 @@ def remake_studies(device: str = "auto") -> None:
     with ProcessPoolExecutor(
         workers, get_context("spawn"), torch.set_num_threads, (max(1, _cores() // workers),)
     ) as pool:
-        # Those that take longest stand last; begun first, they leave no core idle at the end.
+        # The longest studies are last in the plan; started first, they leave no core idle.
         running = {pool.submit(_remake, cell, device): cell for cell in reversed(cells)}
         try:
             for count, done in enumerate(as_completed(running), 1):
@@ -93,8 +75,8 @@ def remake_studies(device: str = "auto") -> None:
                 print(f"[{count}/{len(cells)}] {name}  {seconds:.0f} s", flush=True)
         except BrokenProcessPool:
             raise InputError(
-                f"one of {workers} processes that make the quick studies was killed; "
-                "is there memory for them? Start again when there is"
+                f"one of the {workers} processes that run the quick studies was killed, perhaps "
+                "for lack of memory; free some and start again"
             ) from None
         except BaseException:
             pool.shutdown(cancel_futures=True)
@@ -112,37 +94,37 @@ def remake_studies(device: str = "auto") -> None:
 def _remake(cell: results.Plan, device: str) -> float:
     start = time.perf_counter()
     shutil.rmtree(out_folder("quick") / cell.name, ignore_errors=True)
-    made(cell, device=device)
+    quick_study(cell, device=device)
     return time.perf_counter() - start
 
 
 def _cores() -> int:
-    """Cores this process may use; a container or a job may have fewer than the machine."""
+    """The number of cores this process may use; a container may have fewer than the machine."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class CellError(Exception):
-    """A cell of a notebook failed: which notebook, which cell, its source and its traceback."""
+    """A cell failed; the message has the notebook, the cell, its source and the traceback."""
 
 
 def folder() -> Path:
-    """notebooks/ of the repository the package is imported from, or of the current folder."""
+    """The folder notebooks/ of the clone that is imported, or of the current folder."""
     for place in (files.REPOSITORY / "notebooks", Path.cwd() / "notebooks"):
         if place.is_dir():
             return place
-    raise InputError("no folder notebooks/ here; run this in a clone of the repository")
+    raise InputError("no folder notebooks/ here; run this command in a clone of the repository")
 
 
 def sources(only: list[str] | None = None) -> list[Path]:
-    """The notebooks as people edit them, in the order of their numbers."""
-    found = sorted(folder().glob("[0-9][0-9]_*.md"))
-    numbers = [path.name[:2] for path in found]
+    """The Markdown sources of the notebooks, ordered by number."""
+    paths = sorted(folder().glob("[0-9][0-9]_*.md"))
+    numbers = [path.name[:2] for path in paths]
     unknown = [number for number in only or () if number not in numbers]
     if unknown:
         raise InputError(f"no chapter {unknown[0]!r}; choose from {', '.join(numbers)}")
-    return [path for path in found if not only or path.name[:2] in only]
+    return [path for path in paths if not only or path.name[:2] in only]
 
 
 def read_source(path: Path):
@@ -165,7 +147,7 @@ def reproduce(source: Path, profile: str, device: str = "auto", title: str = "")
 
     path = executed_path(source, profile)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The twin is replaced as a whole: an interrupted run leaves the old one.
+    # Replace the file as a whole, so that an interrupted run leaves the old one.
     scratch = path.with_suffix(".new")
     nbformat.write(notebook, scratch)
     os.replace(scratch, path)
@@ -181,7 +163,7 @@ def execute(source: Path, profile: str, device: str = "auto", title: str = ""):
         raise InputError(
             "papermill is missing; install the book's tools: pip install 'mlmjoint[book]'"
         ) from None
-    # The twin's parameters cell already holds these; papermill would add a cell that repeats them.
+    # The parameters cell already has these values; papermill would add a cell that repeats them.
     parameters = {"profile": profile} if profile != BOOK_PROFILE else {}
     if device != "auto":
         parameters["device"] = device
@@ -203,7 +185,7 @@ def execute(source: Path, profile: str, device: str = "auto", title: str = ""):
 
 @contextlib.contextmanager
 def _kernel_environment():
-    """The kernel imports this very package, whatever folder it runs in."""
+    """Make the kernel import this package, whatever folder it runs in."""
     package = str(files.REPOSITORY)
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([package, *([before] if before else [])])
@@ -217,7 +199,7 @@ def _kernel_environment():
 
 
 def normalise(notebook, stem: str):
-    """Take off what differs between two runs of the same cells: timings, ids, versions."""
+    """Remove what differs between two runs of the same cells: timings, ids, versions."""
     notebook.metadata = {"kernelspec": dict(KERNEL), "language_info": {"name": "python"}}
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     for count, cell in enumerate(notebook.cells):
@@ -233,7 +215,7 @@ def normalise(notebook, stem: str):
 
 
 def _merged_streams(outputs: list) -> list:
-    """Consecutive writes to one stream as one output: how they were cut depends on timing."""
+    """Join consecutive writes to one stream: how they are split depends on timing."""
     merged = []
     for output in outputs:
         if (

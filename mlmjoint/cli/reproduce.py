@@ -1,0 +1,32 @@
+"""`mlmjoint reproduce`: run the book's notebooks."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ..notebook.chapter import PROFILES
+from ..notebook.reproduce import run as run_notebooks
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--profile",
+        choices=PROFILES,
+        default="quick",
+        help="how much to compute; chooses the folder under results/ too (default: quick)",
+    )
+    parser.add_argument(
+        "--only", nargs="+", metavar="NN", help="these chapters alone, by number: --only 01 05"
+    )
+    parser.add_argument(
+        "--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (default: auto)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit code 1 if a cell of any notebook failed."""
+    failed = run_notebooks(args.profile, args.only, args.device)
+    if failed:
+        print(f"mlmjoint: failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
