@@ -18,6 +18,7 @@ _HOMES = {
     "joint": "core.joints",
     "joint_from_tables": "core.joints",
     "Joint": "core.joints",
+    "joints": "core.metrics",
     "METHODS": "core.joints",
     "metrics": "core.metrics",
     "study": "studies.study",

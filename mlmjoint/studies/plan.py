@@ -140,3 +140,8 @@ def read(profile: str, name: str) -> Study:
         f"no study {name!r} in results/{profile} (there: {', '.join(stored(profile)) or 'none'}); "
         "run it with `mlmjoint study`, as the README shows"
     )
+
+
+def stored_studies(profile: str) -> dict[str, Study]:
+    """The stored studies of a profile, by name."""
+    return {name: read(profile, name) for name in stored(profile)}
