@@ -2,6 +2,4 @@
 
 from ..lazy import exports
 
-__getattr__, __dir__, __all__ = exports(
-    __name__, {"plan": "stored_studies"}
-)
+__getattr__, __dir__, __all__ = exports(__name__, {"plan": "stored_studies"})
