@@ -60,24 +60,25 @@ def test_ci_runs_the_readme_s_test_command():
     assert ".ci/run" in [step.get("run") for step in workflow["jobs"]["test"]["steps"]]
 
 
-def test_citation_names_the_paper_and_the_version():
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert citation["version"] == PROJECT["version"]
-    paper = citation["preferred-citation"]
+def test_citation_names_the_paper():
+    paper = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))[
+        "preferred-citation"
+    ]
     assert paper["title"] == "Deriving Language Models from Masked Language Models"
     assert [author["family-names"] for author in paper["authors"]] == ["Torroba Hennigen", "Kim"]
 
 
 def test_equations_cited_by_the_code_are_in_the_book():
-    cited = set()
-    for path in (ROOT / "mlmjoint").rglob("*.py"):
-        cited |= set(re.findall(r"\beq-[a-z]+(?:-[a-z]+)*", path.read_text(encoding="utf-8")))
+    citation = re.compile(r"\beq-[a-z]+(?:-[a-z]+)*")
+    code = [path.read_text(encoding="utf-8") for path in (ROOT / "mlmjoint").rglob("*.py")]
+    cited = [name for text in code for name in citation.findall(text)]
+    # As many as ever: a search of the wrong files would find none and prove nothing.
+    assert len(cited) >= 25 and len(set(cited)) >= 22
     pages = [*(ROOT / "book").glob("*.md"), *(ROOT / "notebooks").glob("*.md")]
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     labels = set(re.findall(r"^:label: (\S+)$", text, re.M))
     assert len(labels) >= 19
-    assert len(cited) >= 19  # a search of the wrong folder would find none
-    assert cited - labels == set()
+    assert set(cited) - labels == set()
 
 
 def test_help_lists_every_target():

@@ -1,19 +1,21 @@
-"""Mend what the theme and extensions get wrong: scripts from elsewhere, roles without sense.
+"""Fixes for the theme and its extensions: scripts from other servers, wrong ARIA roles.
 
-Docstrings name an equation by its label, (eq-ag); on the page that becomes a link to it.
+Docstrings name an equation by its label, (eq-ag); on the page this becomes a link to it.
 """
 
 import re
 
 EQUATION = re.compile(r"\((?:book: )?(eq-[a-z]+(?:-[a-z]+)*)\)|\b(eq-[a-z]+(?:-[a-z]+)*)")
 
-# (What is written, what it should be): a list may hold only list items, links only inside them;
-# a name for machines must not hide the words that are shown.
+CONSTRUCTED = ("MLM", "Joint", "ArnoldGokhale")  # without a constructor on the API page
+
+# (wrong, right): a list may contain only list items, and links only inside them; an accessible
+# name must not hide the visible text.
 ROLES = (
     ('role="list" class="citation-list"', 'class="citation-list"'),
     (' aria-label="Toggle hidden content"', ""),
     ('role="doc-biblioentry"', 'role="group" aria-label="Reference"'),
-    # A box that scrolls must be reached by the keyboard.
+    # A box that scrolls must be reachable by keyboard.
     (
         'class="pst-scrollable-table-container"',
         'class="pst-scrollable-table-container" tabindex="0"',
@@ -21,8 +23,8 @@ ROLES = (
 )
 
 
-def mend_page(app, pagename, templatename, context, doctree):
-    # Thebe needs a server elsewhere and declares its constants twice, an error on every page.
+def fix_page(app, pagename, templatename, context, doctree):
+    # Thebe needs an external server and declares its constants twice, an error on every page.
     if "script_files" in context:
         context["script_files"][:] = [s for s in context["script_files"] if not _is_thebe(s)]
     body = context.get("body")
@@ -39,24 +41,22 @@ def _is_thebe(script) -> bool:
 
 def link_equations(app, what, name, obj, options, lines):
     for k, line in enumerate(lines):
-        # A bar behind a dot, KL(p(·|b) ‖ μ(·|b)), is no substitution.
+        # A bar after a dot, KL(p(·|b) ‖ μ(·|b)), is not a substitution.
         line = line.replace("·|", "·\\|")
-        # One page holds many docstrings, each with a reference [1] of its own: a list in each.
+        # One page has many docstrings, each with its own reference [1]: make it a list in each.
         line = re.sub(r"^\.\. \[(\d+)\] ", r"\1. ", line)
         # The role prints its own parentheses.
         lines[k] = EQUATION.sub(lambda m: f":eq:`{m[1] or m[2]}`", line)
 
 
 def hide_constructors(app, what, name, obj, options, signature, returns):
-    # What load() and joint() return: nobody calls these classes by hand.
-    if name in ("mlmjoint.MLM", "mlmjoint.Joint", "mlmjoint.core.joints.ArnoldGokhale"):
-        return "", None
-    return None
+    # Instances come from load() and joint(): nobody calls these classes directly.
+    return ("", None) if what == "class" and obj.__qualname__ in CONSTRUCTED else None
 
 
 def setup(app):
     app.connect("autodoc-process-signature", hide_constructors)
     app.connect("autodoc-process-docstring", link_equations)
     # After every extension has added its scripts.
-    app.connect("html-page-context", mend_page, priority=900)
+    app.connect("html-page-context", fix_page, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
