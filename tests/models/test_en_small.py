@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
+from mlmjoint.files import sha256
 from mlmjoint.text.corpora import corpus
-from mlmjoint.train.data import sha256
 from mlmjoint.train.evaluate import unary_perplexity
 
 FOLDER = Path(__file__).parents[2] / "mlmjoint" / "data" / "models" / "en-small"

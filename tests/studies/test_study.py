@@ -599,10 +599,13 @@ class TestToy:
 
 def toy_model(folder):
     """A toy model with random weights."""
-    from mlmjoint.text.toy_world import ToyWorld
-    from mlmjoint.train.toy import initialise
+    from dataclasses import replace
 
-    model, tokenizer = initialise(ToyWorld().sample_text(50, 0), layers=1, hidden_size=16)
+    from mlmjoint.text.toy_world import ToyWorld
+    from mlmjoint.train.recipes import RECIPES, initialise
+
+    recipe = replace(RECIPES["toy"], layers=(0,), hidden_size=16)
+    model, tokenizer = initialise(recipe, ToyWorld().sample_text(50, 0))
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return mlmjoint.load(folder)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForMaskedLM
 
-from mlmjoint.train import recipes
+from mlmjoint.train import vocabulary
 
 NOUNS = ("dog", "cat", "man", "girl", "boy", "horse", "bird", "child")
 VERBS = ("runs", "sleeps", "jumps", "sings", "waits", "plays")
@@ -12,9 +12,9 @@ PLACES = ("park", "street", "house", "garden", "snow")
 SENTENCES = [f"A {n} {v} in the {p}." for p in PLACES for n in NOUNS for v in VERBS]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tokenizer():
-    return recipes.wrap_tokenizer(recipes.learn_wordpiece(SENTENCES, 200), 32)
+    return vocabulary.wrap_tokenizer(vocabulary.learn_wordpiece(SENTENCES, 200), 32)
 
 
 @pytest.fixture

@@ -1,0 +1,44 @@
+"""`mlmjoint train`: its options, and what it prints."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+
+import torch
+
+from ..train.recipes import RECIPES
+from ..train.settings import Job, Settings
+from ..train.train import train
+
+
+def add_arguments(parser) -> None:
+    """One option for each field of a job, then one for each setting."""
+    for f in fields(Job):
+        if f.default is not MISSING:  # not the settings, which follow
+            options = dict(f.metadata)
+            if options["help"]:
+                options["help"] = options["help"].format(recipes=", ".join(RECIPES))
+            parser.add_argument(_flag(f.name), default=f.default, **options)
+    for f in fields(Settings):
+        kind = int if isinstance(f.default, int) else float
+        parser.add_argument(
+            _flag(f.name), type=kind, help=f"default: the recipe's, else {f.default}"
+        )
+
+
+def run(args) -> int:
+    """Train as the command line asks and say where the model is and how good."""
+    known = {f.name for cls in (Job, Settings) for f in fields(cls)}
+    card = train(**{key: value for key, value in vars(args).items() if key in known})
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    if card is None:
+        return 0
+    for row in card["evaluation"]:
+        print(f"U-PPL {row['uppl']:.2f}  {row['source']} ({row['tokens']:,} tokens)")
+    print(f"{card['name']} written to {args.out}")
+    return 0
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

@@ -1,0 +1,148 @@
+"""What one step sees and minimises: its sentences, their masks, the loss; and U-PPL."""
+
+# ruff: noqa: F401, F811 (imported fixtures)
+
+import math
+
+import pytest
+import torch
+from training_text import SENTENCES, tiny, tokenizer
+from transformers import DataCollatorForLanguageModeling
+
+from mlmjoint.train.evaluate import unary_perplexity
+from mlmjoint.train.losses import masked_loss
+from mlmjoint.train.masking import Draws, MaskedBatches, set_dropout
+from mlmjoint.train.settings import Settings
+
+
+def batches(tokenizer, seed=0, **settings):
+    settings = Settings(**{"batch_size": 8, "steps": 20, "decay_fraction": 0.5, **settings})
+    return MaskedBatches(tokenizer, SENTENCES, settings, seed, 32)
+
+
+def test_masks_have_berts_frequencies_and_spare_special_tokens(tokenizer):
+    made = batches(tokenizer)
+    content = chosen = masked = kept = 0
+    for step in range(1200):
+        rows = [made.ids[made.draws[d]] for d in range(8 * step, 8 * step + 8)]
+        clean = tokenizer.pad({"input_ids": rows}, return_tensors="pt")["input_ids"]
+        batch = made[step]
+        special = torch.isin(clean, torch.tensor(tokenizer.all_special_ids))
+        at = batch["labels"] != -100
+        assert not (at & special).any()
+        assert torch.equal(batch["labels"][at], clean[at])
+        assert torch.equal(batch["input_ids"][~at], clean[~at])
+        content += (~special).sum().item()
+        chosen += at.sum().item()
+        masked += (batch["input_ids"][at] == tokenizer.mask_token_id).sum().item()
+        kept += (batch["input_ids"][at] == clean[at]).sum().item()
+    expected_kept = 0.1 + 0.1 / len(tokenizer)  # a random token may be the same one
+    for share, number, expected in (
+        (chosen / content, content, 0.15),
+        (masked / chosen, chosen, 0.8),
+        (kept / chosen, chosen, expected_kept),
+    ):
+        assert abs(share - expected) < 4 * math.sqrt(expected * (1 - expected) / number)
+
+
+def test_mask_rate_and_dropout_follow_the_decay(tiny):
+    s = Settings(steps=20, decay_fraction=0.5, mask_rate=0.3, dropout=0.2)
+    assert (s.mask_rate_at(20), s.dropout_at(20)) == (0.3, 0.2)
+    s = Settings(
+        steps=20,
+        decay_fraction=0.5,
+        mask_rate=0.3,
+        final_mask_rate=0.1,
+        dropout=0.2,
+        final_dropout=0.0,
+    )
+    assert [round(s.mask_rate_at(step), 3) for step in (0, 10, 15, 20)] == [0.3, 0.3, 0.2, 0.1]
+    assert [s.dropout_at(step) for step in (0, 9, 10, 20)] == [0.2, 0.2, 0.0, 0.0]
+    set_dropout(tiny, 0.25)
+    drops = {m.p for m in tiny.modules() if isinstance(m, torch.nn.Dropout)}
+    assert drops == {tiny.config.hidden_dropout_prob} == {0.25}
+
+
+def test_a_batch_depends_on_seed_and_number_alone(tokenizer):
+    first = batches(tokenizer, mask_rate=0.5)[1]
+    torch.rand(3)
+    made = batches(tokenizer, mask_rate=0.5)
+    other, again = made[2], made[1]
+    assert all(torch.equal(first[key], again[key]) for key in first)
+    assert not torch.equal(first["labels"], other["labels"])
+    reseeded = batches(tokenizer, mask_rate=0.5, seed=1)[1]
+    assert not torch.equal(first["labels"], reseeded["labels"])
+
+
+def test_every_sentence_is_drawn_once_an_epoch_in_batches_of_like_length():
+    lengths = [5 + (i * 7) % 20 for i in range(400)]
+    draws = Draws(lengths, 8, seed=3)
+    order = [draws[d] for d in range(1000)]
+    assert sorted(order[:400]) == sorted(order[400:800]) == list(range(400))
+    assert order[:400] != order[400:800]
+    groups = ([lengths[i] for i in order[k : k + 8]] for k in range(0, 400, 8))
+    assert sum(max(b) - min(b) for b in groups) / 50 < 2
+    assert [Draws(lengths, 8, seed=3)[d] for d in (999, 0)] == [order[999], order[0]]
+
+
+def test_the_loss_is_minus_log_p_by_hand(tiny, tokenizer):
+    tiny.eval()
+    ids = tokenizer(["A dog runs in the park.", "A cat sleeps."], padding=True, return_tensors="pt")
+    labels = torch.full_like(ids["input_ids"], -100)
+    places = [(0, 2), (0, 6), (1, 3)]
+    masked = ids["input_ids"].clone()
+    for row, column in places:
+        labels[row, column] = masked[row, column]
+        masked[row, column] = tokenizer.mask_token_id
+    by_hand = 0.0
+    for row, column in places:
+        length = int(ids["attention_mask"][row].sum())
+        with torch.no_grad():  # alone and without padding
+            p = tiny(masked[row : row + 1, :length]).logits[0, column].double().softmax(-1)
+        by_hand -= math.log(p[labels[row, column]].item())
+    batch = {"input_ids": masked, "labels": labels, "attention_mask": ids["attention_mask"]}
+    total, count = masked_loss(tiny, batch)
+    assert count == 3 and total.item() == pytest.approx(by_hand, rel=1e-5)
+    assert tiny(**batch).loss.item() == pytest.approx(by_hand / 3, rel=1e-5)
+
+
+def test_the_gradient_equals_that_of_the_plain_loss(tiny, tokenizer, monkeypatch):
+    tiny.eval()
+    torch.manual_seed(1)
+    collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.4)
+    batch = dict(collate([{"input_ids": i} for i in tokenizer(SENTENCES[:6])["input_ids"]]))
+    tiny(**batch).loss.backward()
+    plain = {name: p.grad.clone() for name, p in tiny.named_parameters()}
+    for unknown in (False, True):  # a head that is not known runs everywhere
+        if unknown:
+            monkeypatch.setattr("mlmjoint.train.losses.find_head", lambda model: None)
+        tiny.zero_grad()
+        total, count = masked_loss(tiny, batch)
+        (total / count).backward()
+        for name, p in tiny.named_parameters():
+            torch.testing.assert_close(p.grad, plain[name], rtol=1e-4, atol=1e-7)
+
+
+def test_unary_perplexity_equals_one_mask_at_a_time(tiny, tokenizer):
+    sentences = ["A dog runs.", "A girl sings in the garden.", "A zebra waits."]
+    total, number = 0.0, 0
+    tiny.eval()
+    for sentence in sentences:
+        ids = tokenizer(sentence, return_tensors="pt")["input_ids"]
+        for place in range(1, ids.shape[1] - 1):
+            masked = ids.clone()
+            masked[0, place] = tokenizer.mask_token_id
+            with torch.no_grad():
+                log_p = tiny(masked).logits[0, place].double().log_softmax(-1)
+            total -= log_p[ids[0, place]].item()
+            number += 1
+    tiny.train()
+    value, mean, tokens = unary_perplexity(
+        tiny, tokenizer, sentences, batch_tokens=20, details=True
+    )
+    assert tiny.training
+    assert tokens == number
+    assert mean == pytest.approx(total / number, rel=1e-5)
+    assert value == pytest.approx(math.exp(total / number), rel=1e-4)
+    tiny.cls.predictions.bias.data[5] = 1e4  # so sure of one token that exp overflows
+    assert unary_perplexity(tiny, tokenizer, sentences) == math.inf
