@@ -49,6 +49,8 @@ BASELINES = tuple(one.name for one in _BASELINES)  # those it leaves out
 METHODS = (*PAPER, *BASELINES)
 LABELS = {name: one.label for name, one in FACTS.items()}
 
+SCHEMES = ("random", "contiguous")  # how the two positions of a pair are drawn
+
 # Not a joint, but measured next to them: the MLM's prediction of one token given the other.
 UNARY = "unary"
 # HCB with another pivot or direction, among the variants of a record.

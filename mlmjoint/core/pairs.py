@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from ..errors import InputError
-
-SCHEMES = ("random", "contiguous")
+from ..names import SCHEMES
 
 
 @dataclass(frozen=True, eq=False)

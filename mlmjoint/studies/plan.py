@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import files
-from ..core.pairs import SCHEMES
 from ..errors import InputError
-from ..names import METHODS, check_methods
+from ..names import METHODS, SCHEMES, check_methods
 from .records import MANIFEST, Study, load_study
 
 
