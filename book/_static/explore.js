@@ -1,4 +1,4 @@
-/* The page "Explore a joint": what can be chosen, and what is shown of it. Drawing: explore-draw.js.
+/* The page "Explore a joint": its controls and what they show. Drawing: explore-draw.js.
  *
  * Data comes as scripts that call mlmjointIndex and mlmjointExample, one for each example, read when
  * it is chosen: a page opened from disk may load a script but not a file.
@@ -15,8 +15,8 @@
   const SIZES = [15, 30, 60];
   const FIELDS = { "en-small": "English", rxnmapper: "Chemical reactions", "sapiens-vh": "Antibodies" };
   const ABOUT = {
-    mlm: "p(a) · p(b), both masked at once: the two are independent, so all rows are alike.",
-    mrf: "∝ p(a | b) · p(b | a): a pair wins where each all but implies the other.",
+    mlm: "p(a) · p(b), both masked at once: the two are independent, so all rows are proportional.",
+    mrf: "∝ p(a | b) · p(b | a): favours pairs in which each word almost implies the other.",
     "mrf-l": "∝ exp(logit of a + logit of b): the same with raw scores.",
     hcb: "∝ p(a | b) / p(a* | b) · p(b | a*), with a pivot a*.",
     ag: "The joint whose own conditionals are nearest to the model’s, by the objective J.",
@@ -24,7 +24,7 @@
     "chain-ba": "p(b) · p(a | b): B first, with A still masked, then A.",
     "chain-mean": "The mean of the two orders.",
     "chain-geo": "∝ the geometric mean of the two orders.",
-    gibbs: "Where resampling one position after the other, at random, ends up.",
+    gibbs: "The stationary distribution of resampling one position at a time, at random.",
   };
 
   const state = { index: null, data: null, method: "ag", step: 8, size: 60, cell: [0, 0] };

@@ -1,4 +1,4 @@
-"""The sixteen pairs of the book's page *Explore a joint*: what is masked, and why it was chosen."""
+"""The sixteen examples of the page *Explore a joint*: what is masked, and why."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Example:
     name: str
     model: str
     text: str
-    note: str  # about the sentence, never about what a model makes of it
-    label: str = ""  # shown in lists where the text itself would be too long
+    note: str  # about the sentence, never about a model's prediction
+    label: str = ""  # shown in lists where the text would be too long
 
     @property
     def plain(self) -> str:
@@ -53,13 +53,13 @@ EXAMPLES = (
         "children",
         "en-small",
         "The {children} {are} playing in the park.",
-        "Number: one of them is playing, several are.",
+        "Agreement in number: one child is playing, several are.",
     ),
     Example(
         "hair",
         "en-small",
         "A {woman} is brushing {her} hair.",
-        "A pronoun that has to agree with a noun three words back.",
+        "A pronoun that has to agree with a noun three words earlier.",
     ),
     Example(
         "guitar",
@@ -71,7 +71,7 @@ EXAMPLES = (
         "grass",
         "en-small",
         "A {black} and {white} dog runs through the grass.",
-        "Two colours: likely together, unlikely twice the same.",
+        "Two colours: likely to occur together, unlikely to be the same.",
     ),
     Example(
         "bikes",
@@ -107,13 +107,13 @@ EXAMPLES = (
         "bus",
         "en-small",
         "A {tall} man in a {red} shirt is waiting for the bus.",
-        "Two adjectives that hardly know of each other.",
+        "Two adjectives that hardly depend on each other.",
     ),
     Example(
         "bromide",
         "rxnmapper",
         "CC(O)c1cc({Br})ccc1Cl>>CC(=O)c1cc({Br})ccc1Cl",
-        "An oxidation, as SMILES. Masked: one atom before and after; it takes no part.",
+        "An oxidation, as SMILES. Masked: an atom that takes no part, before and after.",
         "An oxidation: one atom before and after",
     ),
     Example(

@@ -1,11 +1,11 @@
 """The data of the book's page *Explore a joint*: ten constructions of sixteen pairs, in 1 MB.
 
-    python -m mlmjoint.explorer --out book/_static/explore [--only NAME]
+    python -m book.make.explorer --out book/_static/explore [--only NAME]
 
-No construction needs a table of its own (see ``cells.py``), so none is stored: an example holds the
-two conditional tables over the tokens shown, and for each joint the two vectors of its formula. The
-page puts them together again. Every file names the weights it was computed with; :func:`read` turns
-one back into joints.
+No joint is stored as a table: an example has the two conditional tables over the tokens shown, and
+for each joint the two vectors of its formula (see ``engine/passes/cells.py``), which the page
+evaluates. Every file names the weights it was computed with; :func:`read` turns it back into
+joints.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from mlmjoint.text import text_vocabulary
 from .examples import EXAMPLES, Example
 
 SHOWN = 60  # tokens on each side
-PAIRS = 12  # likeliest pairs listed for each joint
+PAIRS = 12  # the most likely pairs listed for each joint
 STEPS = (0, 1, 2, 3, 5, 8, 13, 20, 40, 100, 300)  # of the published update
-SMALL = 2e-3  # nats a context, below which single precision would show in the digits of J
+SMALL = 2e-3  # nats per context, below which single precision would affect the digits of J
 FLOOR = -80.0  # a zero of the tables is stored as e^-80: the page multiplies logs by 0
 
 
 def explore(mlm: MLM, example: Example, out: Tables | None = None) -> tuple[dict, Tables]:
-    """Everything the page shows of one example, and the tables, whose memory can be used again."""
+    """Everything the page shows of one example, and the tables, whose memory can be reused."""
     pair = mlm.pair(example.plain, _positions(mlm, example))
     ids = text_vocabulary(mlm)
     tables = conditionals(mlm, pair, tokens=None if ids is None else (ids, ids), out=out)
     with warnings.catch_warnings():
-        # How far the solver came is in the residual, which the page shows.
+        # The page shows the residual, which says how far the solver got.
         warnings.filterwarnings("ignore", message="Arnold-Gokhale stopped")
         joints = {method: joint(tables, method) for method in METHODS}
     gold = tables.gold_cell
@@ -71,14 +71,14 @@ def explore(mlm: MLM, example: Example, out: Tables | None = None) -> tuple[dict
         "joints": {method: _joint(q, rows, columns) for method, q in joints.items()},
         "top": {method: _top(q) for method, q in joints.items()},
         "steps": [{"steps": k, **_joint(_step(tables, k), rows, columns)} for k in STEPS],
-        # Proved by the solved joint, and true of every other: no joint has an objective below it.
+        # Proved by the solved joint: no joint has an objective below it.
         "bound": _round(joints["ag"].lower_bound),
     }
     return data, tables
 
 
 def shown_tokens(joints: Iterable[Joint], gold: tuple[int, int]) -> list[torch.Tensor]:
-    """The tokens of the largest mean marginal, likeliest first, and the two that stood there."""
+    """The tokens with the largest mean marginal, in that order, and the two gold tokens."""
     joints = list(joints)
     shown = []
     for side in (0, 1):
@@ -91,7 +91,7 @@ def shown_tokens(joints: Iterable[Joint], gold: tuple[int, int]) -> list[torch.T
 
 
 def _step(tables: Tables, steps: int) -> Joint:
-    """The joint after a number of published steps; they begin with the uniform one."""
+    """The joint after a number of published steps, which start from the uniform joint."""
     if steps:
         return joint(tables, "ag", solver="published", iterations=steps)
     zeros = [torch.zeros(size, dtype=torch.float64) for size in tables.shape]
@@ -111,7 +111,7 @@ def objective(q: Joint) -> float:
 
 
 def _joint(q: Joint, rows: torch.Tensor, columns: torch.Tensor) -> dict:
-    """One joint as the page reads it: its formula, its marginals, how far it is from the model."""
+    """One joint as the page reads it: formula, marginals, objective."""
     formula, (log_a, log_b) = q.cells, q.log_marginals()
     vectors = [formula.row[rows], formula.col[columns], log_a[rows], log_b[columns]]
     data = {
@@ -126,12 +126,12 @@ def _joint(q: Joint, rows: torch.Tensor, columns: torch.Tensor) -> dict:
 
 
 def _top(q: Joint) -> list[list]:
-    """The likeliest pairs of the whole vocabulary, shown or not."""
+    """The most likely pairs over the whole vocabulary, shown or not."""
     return [[str(a), str(b), _round(p)] for a, b, p in q.top(PAIRS)]
 
 
 def _positions(mlm: MLM, example: Example) -> tuple[int, int]:
-    """Where the two marked words stand among the tokens; each must be one token."""
+    """The positions of the two marked words among the tokens; each must be one token."""
     masked, whole = mlm.encode(example.masked), mlm.encode(example.plain)
     at = [t for t, token in enumerate(masked) if token == mlm.mask_token_id]
     rest = [t for t in range(len(masked)) if t not in at]
@@ -144,7 +144,7 @@ def _positions(mlm: MLM, example: Example) -> tuple[int, int]:
 
 
 def _pack(values: torch.Tensor) -> str:
-    """Single precision: seven digits, of which the page shows four."""
+    """In single precision, seven digits, of which the page shows four."""
     return base64.b64encode(values.cpu().numpy().astype("<f4").tobytes()).decode()
 
 
@@ -156,11 +156,11 @@ def _round(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-# What the page loads: a call with one argument, which works from disk where fetching does not.
+# The page loads scripts that call a function: this works from disk, where fetching does not.
 
 
 def write(data: dict, folder: Path) -> Path:
-    """One example as a script for the page."""
+    """Write one example as a script for the page."""
     path = Path(folder) / f"{data['name']}.js"
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     path.write_text(f"mlmjointExample({text});\n", encoding="utf-8")
@@ -168,7 +168,7 @@ def write(data: dict, folder: Path) -> Path:
 
 
 def write_index(folder: Path, examples: Iterable[Example] = EXAMPLES) -> Path:
-    """What the page can show: the examples and the constructions, by name."""
+    """Write the list of examples and constructions."""
     data = {
         "methods": [[method, LABELS[method]] for method in METHODS],
         "examples": [[e.name, e.model, e.title] for e in examples],
@@ -181,7 +181,7 @@ def write_index(folder: Path, examples: Iterable[Example] = EXAMPLES) -> Path:
 
 @dataclass
 class Explored:
-    """An example read back: its data, the two tables shown, and log μ of every joint stored."""
+    """A decoded example: its data, the two tables shown, and log μ of every stored joint."""
 
     data: dict
     log_a: torch.Tensor  # (n, m)
@@ -196,7 +196,7 @@ class Explored:
 
 
 def read(path: Path) -> Explored:
-    """Decode a file of :func:`write`."""
+    """Decode a file written by :func:`write`."""
     text = Path(path).read_text(encoding="utf-8")
     data = json.loads(re.fullmatch(r"mlmjointExample\((.*)\);\n", text, re.S)[1])
     shape = [len(names) for names in data["tokens"]]
@@ -205,7 +205,7 @@ def read(path: Path) -> Explored:
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the data of all examples, or of those that are named."""
-    parser = argparse.ArgumentParser(prog="python -m mlmjoint.explorer")
+    parser = argparse.ArgumentParser(prog="python -m book.make.explorer")
     parser.add_argument("--out", type=Path, required=True, help="folder for the scripts")
     names = [example.name for example in EXAMPLES]
     parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
