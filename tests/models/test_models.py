@@ -213,12 +213,12 @@ def test_no_weights(folder):
 def test_truncated_safetensors(folder, keep):
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:keep])
-    refuse(folder, "model.safetensors is damaged or no safetensors file .*; download or save it")
+    refuse(folder, "model.safetensors is damaged or not a safetensors file .*; download or save it")
 
 
 def test_a_pointer_in_place_of_the_weights(folder):
     (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
-    refuse(folder, "damaged or no safetensors file")
+    refuse(folder, "damaged or not a safetensors file")
 
 
 class Bomb:
@@ -231,9 +231,9 @@ def test_a_pickle_with_code_is_never_run(folder, tmp_path, monkeypatch):
     state = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     torch.save({**state, "bomb": Bomb()}, folder / "pytorch_model.bin")
-    refuse(folder, "pytorch_model.bin is damaged or holds more than weights")
+    refuse(folder, "pytorch_model.bin is damaged or contains more than weights")
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb()))
-    refuse(folder, "pytorch_model.bin is damaged or holds more than weights")
+    refuse(folder, "pytorch_model.bin is damaged or contains more than weights")
     assert not (tmp_path / "exploded").exists()
 
 
@@ -285,7 +285,7 @@ def test_code_that_comes_with_a_model_is_not_run(folder):
     auto = {"AutoConfig": "mine.MyConfig", "AutoModelForMaskedLM": "mine.MyModel"}
     edit(folder / "config.json", model_type="mine", auto_map=auto)
     (folder / "mine.py").write_text("raise SystemExit('code was run')")
-    refuse(folder, "the config.json of .* cannot be used .*only architectures that are part")
+    refuse(folder, "comes with its own code, which is never run; choose an architecture")
 
 
 def test_a_tokenizer_that_belongs_elsewhere(tmp_path):
@@ -320,13 +320,13 @@ def test_unknown_name_suggests_a_known_one():
 
 
 def test_unknown_name_lists_what_is_known():
-    refuse("bert-huge", "no model 'bert-huge' is known here .*rxnmapper.* the hub is out of reach")
+    refuse("bert-huge", "no model 'bert-huge' is known here .*rxnmapper.* from the hub")
 
 
 def test_hub_id_without_a_network():
     refuse(
         "someone/some-bert",
-        "the hub is out of reach and 'someone/some-bert' is not in its cache .*; .* give a folder",
+        "cannot get 'someone/some-bert' from the hub, and it is not in the cache .* give a folder",
     )
 
 
@@ -380,7 +380,7 @@ def test_hub_id_from_the_cache_records_its_commit(hub_cache, name):
 
 
 def test_hub_revision_that_is_not_in_the_cache(hub_cache):
-    refuse("someone/tiny@v9", "the hub is out of reach and 'someone/tiny' is not in its cache")
+    refuse("someone/tiny@v9", "cannot get 'someone/tiny' from the hub")
 
 
 @pytest.mark.parametrize("name", ["bpe.codes", "spiece.model", "vocab.txt", "tokenizer.json"])

@@ -276,7 +276,7 @@ def test_checkpoint_that_does_not_fit_is_refused(small, cache, tmp_path, monkeyp
 
 
 def test_unknown_wheel_model():
-    with pytest.raises(InputError, match="no wheel holds a model 'gpt'; choose one of rxnmapper"):
+    with pytest.raises(InputError, match="no wheel has a model 'gpt'; choose one of rxnmapper"):
         wheels.fetch("gpt")
 
 

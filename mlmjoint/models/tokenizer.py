@@ -1,0 +1,39 @@
+"""Build fast tokenizers whose tokens are whole words, letters or atoms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tokenizers import Tokenizer, models, processors
+from transformers import PreTrainedTokenizerFast
+
+BERT_SPECIALS = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
+
+
+def word_level(
+    vocabulary: Sequence[str], pre_tokenizer, max_length: int, specials=BERT_SPECIALS, **parts
+) -> PreTrainedTokenizerFast:
+    """Token i is ``vocabulary[i]``, found in what ``pre_tokenizer`` splits a text into.
+
+    ``parts`` are other parts of the tokenizer, such as its ``normalizer`` or ``decoder``.
+    """
+    ids = {word: index for index, word in enumerate(vocabulary)}
+    backend = Tokenizer(models.WordLevel(ids, unk_token=specials["unk_token"]))
+    backend.pre_tokenizer = pre_tokenizer
+    for name, part in parts.items():
+        setattr(backend, name, part)
+    first, last = specials["cls_token"], specials["sep_token"]
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{first} $A {last}",
+        pair=f"{first} $A {last} $B {last}",
+        special_tokens=[(first, ids[first]), (last, ids[last])],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, model_max_length=max_length, **specials
+    )
