@@ -141,7 +141,7 @@ def test_draws_depend_on_seed_and_sentence_only():
 
 def test_draws_are_the_same_in_another_process():
     code = (
-        "from mlmjoint.pairs import draw_pair; "
+        "from mlmjoint.core.pairs import draw_pair; "
         "s = [True] + [False] * 30 + [True]; "
         "print([draw_pair(s, s, 'random', 1, str(k)) for k in range(20)])"
     )
