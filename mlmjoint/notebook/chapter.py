@@ -16,7 +16,7 @@ import os
 import warnings
 from pathlib import Path
 
-from .. import checks, files
+from .. import checks, files, lifeline
 from ..analysis.table import Sheet, aligned, to_html, to_text
 from ..errors import InputError
 from ..studies import plan as results
@@ -27,6 +27,8 @@ NUMBERS, FRESH = "chapters", "fresh"  # folders of a profile: committed numbers,
 
 # Notebooks import this module first: their output must not depend on whether ipywidgets is there.
 warnings.filterwarnings("ignore", message="IProgress not found")
+# Started by `mlmjoint reproduce`, their kernel ends when that does.
+lifeline.end_with_variable()
 
 
 def chapter_path(profile: str, number: str, kind: str = NUMBERS) -> Path:

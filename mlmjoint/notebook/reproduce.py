@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
@@ -22,7 +23,7 @@ from pathlib import Path
 
 import torch
 
-from .. import files
+from .. import files, lifeline
 from ..engine.device import pick_device
 from ..errors import InputError
 from ..studies import plan as results
@@ -64,9 +65,8 @@ def remake_studies(device: str = "auto") -> None:
     numbers = Chapter("studies", "quick")
     cells = results.plans_of("quick")
     workers = min(MOST_WORKERS, _cores()) if pick_device(device).type == "cpu" else 1
-    with ProcessPoolExecutor(
-        workers, get_context("spawn"), torch.set_num_threads, (max(1, _cores() // workers),)
-    ) as pool:
+    threads = max(1, _cores() // workers)
+    with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (threads,)) as pool:
         # The longest studies are last in the plan; started first, they leave no core idle.
         running = {pool.submit(_remake, cell, device): cell for cell in reversed(cells)}
         try:
@@ -79,6 +79,7 @@ def remake_studies(device: str = "auto") -> None:
                 "for lack of memory; free some and start again"
             ) from None
         except BaseException:
+            lifeline.end_children()
             pool.shutdown(cancel_futures=True)
             raise
     for cell in cells:
@@ -89,6 +90,12 @@ def remake_studies(device: str = "auto") -> None:
         numbers.record(
             f"{cell.name}: A-KL of ag", statistics.fmean(study.values("ag", "a_kl")), tol=1e-3
         )
+
+
+def _start_worker(threads: int) -> None:
+    lifeline.end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # after Ctrl-C the parent ends its workers
+    torch.set_num_threads(threads)
 
 
 def _remake(cell: results.Plan, device: str) -> float:
@@ -185,17 +192,15 @@ def execute(source: Path, profile: str, device: str = "auto", title: str = ""):
 
 @contextlib.contextmanager
 def _kernel_environment():
-    """Make the kernel import this package, whatever folder it runs in."""
-    package = str(files.REPOSITORY)
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([package, *([before] if before else [])])
+    """Make the kernel import this package, whatever folder it runs in, and end with us."""
+    before = dict(os.environ)
+    path = [str(files.REPOSITORY), *filter(None, [before.get("PYTHONPATH")])]
+    os.environ |= {"PYTHONPATH": os.pathsep.join(path), lifeline.VARIABLE: str(os.getpid())}
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def normalise(notebook, stem: str):
