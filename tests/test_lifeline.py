@@ -53,7 +53,7 @@ from mlmjoint.notebook.reproduce import remake_studies
 from mlmjoint.studies import plan
 
 if __name__ == "__main__":
-    plan.GROUPS["quick"] = {"toy": [plan.Plan("toy", "toy", p, 5000) for p in plan.SCHEMES]}
+    plan.GROUPS["quick"] = {"toy": [plan.Plan("toy", "toy", p, 400) for p in plan.SCHEMES]}
     remake_studies("cpu")
 """
 
