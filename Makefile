@@ -81,10 +81,10 @@ lint: $(STAMP) ## ruff: rules and formatting
 bench: $(STAMP) ## measure speed and memory against the published procedure, and write the tables
 	missed=0; for file in benchmarks/bench_*.py; do \
 	    $(BIN)/python -m benchmarks.$$(basename $$file .py) || missed=1; \
-	done; $(BIN)/python -m benchmarks.report; exit $$missed
+	done; $(BIN)/python -m book.make; exit $$missed
 
 bench-report: $(STAMP) ## write the stored measurements into the README
-	$(BIN)/python -m benchmarks.report
+	$(BIN)/python -m book.make
 
 # A study that was stopped goes on where it was, a finished one costs seconds.
 # STUDY adds options, as in `make paper STUDY="--as-published"` or `STUDY="--engine ray"`.

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -27,23 +26,6 @@ def test_python_example_is_ten_lines_and_runs(capsys):
     assert 0 < ag < mrf
 
 
-def test_commands_parse():
-    from mlmjoint.cli.main import build_parser
-
-    commands = [line for block in blocks("bash") for line in block.splitlines()]
-    ours = [shlex.split(line, comments=True) for line in commands if line.startswith("mlmjoint")]
-    assert ours
-    for words in ours:
-        args = build_parser(words[1]).parse_args(words[1:])
-        assert args.command == words[1]
-
-
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"`?make ([a-z]+)", README))))
-def test_make_targets_exist(target):
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert re.search(rf"^{target}:", makefile, re.M), f"README names `make {target}`"
-
-
 def test_files_named_exist():
     links = re.findall(r"\]\(([^)#:]+)\)", README) + re.findall(r'src="([^":]+)"', README)
     missing = [link for link in links if not (ROOT / link).exists()]
@@ -63,28 +45,3 @@ def test_the_results_are_those_of_the_records():
         for method, text in zip(names, shown, strict=True):
             mean = math.fsum(r["methods"][method]["p_nll"] for r in records) / len(records)
             assert float(text) == pytest.approx(math.exp(mean), rel=6e-4), (name, method)
-
-
-class TestBenchTable:
-    def test_is_what_the_results_say(self):
-        from benchmarks.report import inject, table
-
-        assert inject(README, table()) == README, "stale: run `make bench-report`"
-
-    def test_is_written_between_the_markers(self, tmp_path):
-        from benchmarks.report import BEGIN, END, inject, table
-
-        row = {"work": "a|b", "one_thread": "15.2x", "two_threads": "9x", "bar": ">= 15x"}
-        report = {"machine": "a machine", "rows": [row]}
-        (tmp_path / "one.json").write_text(json.dumps(report))
-        page = inject(f"before\n{BEGIN}\nold\n{END}\nafter\n", table(tmp_path))
-        assert "old" not in page
-        assert "| a\\|b | 15.2x | 9x | >= 15x |" in page
-        assert page.startswith("before\n") and page.endswith("\nafter\n")
-        assert inject(page, table(tmp_path)) == page
-
-    def test_a_page_without_markers_is_refused(self):
-        from benchmarks.report import inject
-
-        with pytest.raises(ValueError, match="bench:begin"):
-            inject("no markers here", "x")

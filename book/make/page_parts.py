@@ -8,6 +8,7 @@ import math
 import tempfile
 from pathlib import Path
 
+from mlmjoint import files
 from mlmjoint.analysis.stats import Interval
 from mlmjoint.analysis.summary import PAIRED
 from mlmjoint.analysis.table import number
@@ -173,7 +174,7 @@ def _memory(size: int) -> str:
     return f"{size / 1e9:.1f} GB"
 
 
-# README.md: each stored study with its perplexities and its command, and the badges.
+# README.md: each stored study with its perplexities and its command, the benchmarks, the badges.
 
 SHOWN = ("mlm", "mrf", "mrf-l", "hcb", "ag", "chain-ab")
 
@@ -189,4 +190,20 @@ def readme(before: str) -> str:
         commands.append(stored.manifest(cell)["command"])
     lines = table(["P-PPL of", "pairs", *map(short_name, SHOWN)], rows)
     page = replace_between(before, "results", [*lines, "```bash", *commands, "```", ""])
+    page = replace_between(page, "bench", bench_lines())
     return replace_between(page, "badges", address.badges())
+
+
+BENCH = {"work": "work", "one_thread": "one thread", "two_threads": "two threads", "bar": "bar"}
+
+
+def bench_lines() -> list[str]:
+    """All rows that the benchmarks stored, in the order of their files, and the machines."""
+    folder, _ = files.measurement_folders()
+    reports = [
+        json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))
+    ]
+    reports = [report for report in reports if report.get("rows")]
+    rows = [[row.get(key, "") for key in BENCH] for report in reports for row in report["rows"]]
+    machines = "; ".join(sorted({report["machine"] for report in reports}))
+    return [*table([*BENCH.values()], rows, align="llll"), f"Measured on {machines}.", ""]

@@ -1,23 +1,19 @@
 """The built book in a real browser: it loads, renders, fits a phone, reads in both themes."""
 
-import sys
 import time
-from pathlib import Path
 
 import pytest
 import yaml
 from browsing import (
-    HTML,
     ROOT,
-    SIZES,
     axe,
     needs_browser,
     requests_in,
     resize,
     set_theme,
-    start_browser,
     wait_for_math,
 )
+from selenium.webdriver.support.ui import WebDriverWait
 
 
 def toc_pages() -> list[str]:
@@ -139,14 +135,11 @@ def test_notation_page_has_the_equations_the_code_cites(visit):
 
 @needs_browser
 def test_search_finds_bradley_terry(browser, address):
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.support.ui import WebDriverWait
-
     resize(browser, "wide")
     browser.get(f"{address}/search.html?q=Bradley%E2%80%93Terry")
     found = WebDriverWait(browser, 20).until(
         lambda b: [
-            e.get_attribute("href") for e in b.find_elements(By.CSS_SELECTOR, "ul.search li a")
+            e.get_attribute("href") for e in b.find_elements("css selector", "ul.search li a")
         ]
     )
     assert any("notation.html" in link for link in found)
@@ -158,24 +151,3 @@ def test_book_opens_from_disk(browser, built):
     browser.get((built / "book" / "notation.html").as_uri())
     wait_for_math(browser)
     assert browser.execute_script("return document.querySelectorAll('mjx-container').length") > 0
-
-
-def screenshots(folder: Path) -> None:
-    """Every page at both widths in both themes, for a person: python tests/test_book.py FOLDER"""
-    folder.mkdir(parents=True, exist_ok=True)
-    driver = start_browser(folder / ".profile")
-    try:
-        for page in PAGES:
-            for size in SIZES:
-                resize(driver, size)
-                driver.get((HTML / page).as_uri())
-                wait_for_math(driver)
-                for theme in ("light", "dark"):
-                    set_theme(driver, theme)
-                    driver.save_screenshot(str(folder / f"{Path(page).stem}-{size}-{theme}.png"))
-    finally:
-        driver.quit()
-
-
-if __name__ == "__main__":
-    screenshots(Path(sys.argv[1]))

@@ -310,21 +310,13 @@ def test_check_passes_within_the_committed_tolerance(repository, capsys):
     assert "0 outside" in shown and "new" in shown
 
 
-@pytest.mark.parametrize(
-    "fresh, word",
-    [
-        ({"a": (1.2, 9.0), "b": (2.0, 0.1), "c": (3.0, 0.1)}, "differs"),
-        ({"a": (1.0, 0.1), "b": (2.0, 0.1)}, "missing"),
-        ({"a": (float("nan"), 0.1), "b": (2.0, 0.1), "c": (3.0, 0.1)}, "differs"),
-    ],
-)
-def test_check_fails_on_a_miss(repository, capsys, fresh, word):
-    store(repository, **fresh)
+def test_check_fails_on_a_miss(repository, capsys):
+    store(repository, a=(1.2, 9.0), b=(float("nan"), 0.1))
     assert cli.main(["check", "--profile", "quick"]) == 1
-    shown = capsys.readouterr().out
-    assert word in shown and "1 outside" in shown
+    output = capsys.readouterr().out
+    assert output.count("differs") == 2 and output.count("missing") == 1 and "3 outside" in output
     for heading in ("metric", "committed", "fresh", "difference", "tolerance"):
-        assert heading in shown
+        assert heading in output
 
 
 def test_check_against_a_copied_folder(repository, tmp_path):
