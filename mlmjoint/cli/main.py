@@ -18,28 +18,23 @@ from ..errors import InputError
 
 
 class Command(NamedTuple):
-    """A command's group and summary in the help, and its module in this room."""
+    """A command in the help; its module in this room has the same name."""
 
     group: str
     summary: str
-    module: str
 
 
 COMMANDS = {
-    "pair": Command(
-        "Ask a model", "the most likely pairs for two masked positions of a sentence", ".pair"
-    ),
-    "models": Command("Ask a model", "the models that can be loaded by name", ".models"),
+    "pair": Command("Ask a model", "the most likely pairs for two masked positions of a sentence"),
+    "models": Command("Ask a model", "the models that can be loaded by name"),
     "fetch": Command(
-        "Ask a model", "download a model, so that it is here when there is no network", ".fetch"
+        "Ask a model", "download a model, so that it is here when there is no network"
     ),
-    "study": Command(
-        "Run a study", "every metric of every construction on many sentences", ".study"
-    ),
-    "table": Command("Run a study", "the paper's tables from studies", ".table"),
-    "reproduce": Command("Make the book", "run the book's notebooks", ".reproduce"),
-    "check": Command("Make the book", "compare fresh numbers with committed", ".check"),
-    "train": Command("Make a model", "train a masked language model", ".train"),
+    "study": Command("Run a study", "every metric of every construction on many sentences"),
+    "table": Command("Run a study", "the paper's tables from studies"),
+    "reproduce": Command("Make the book", "run the book's notebooks"),
+    "check": Command("Make the book", "compare fresh numbers with committed"),
+    "train": Command("Make a model", "train a masked language model"),
 }
 
 EXAMPLES = """\
@@ -81,7 +76,7 @@ def build_parser(chosen: str | None = None) -> Parser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if name == chosen:
-            module = importlib.import_module(command.module, __package__)
+            module = importlib.import_module(f".{name.replace('-', '_')}", __package__)
             module.add_arguments(sub)
             sub.set_defaults(run=module.run)
     return parser

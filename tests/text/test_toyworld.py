@@ -284,8 +284,8 @@ def test_ids_words_and_text_are_the_same_sentence(world):
     ("sentence", "a", "b", "message"),
     [
         ("the zebra drinks strong tea .", 4, 5, "'zebra' is not in the toy vocabulary"),
-        ("the king drinks strong tea .", 0, 5, "position 0 is no word; choose between 1 and 6"),
-        ("the king drinks strong tea .", 4, 7, "position 7 is no word"),
+        ("the king drinks strong tea .", 0, 5, "position 0 is not a word; choose from 1 to 6"),
+        ("the king drinks strong tea .", 4, 7, "position 7 is not a word"),
         ("the king drinks strong tea .", 4, 4, "both positions are 4"),
         ("the king drinks .", 1, 2, "5 to 14 words; this one has 4"),
         ("tea strong drinks king the .", 1, 2, "no toy sentence fits"),
