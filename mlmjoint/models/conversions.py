@@ -12,7 +12,7 @@ from tokenizers import Regex, decoders, pre_tokenizers
 from transformers import AlbertForMaskedLM, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
 
 from ..errors import InputError
-from .tokenizer import BERT_SPECIALS, word_level
+from .tokenizer import BERT_SPECIALS, build_tokenizer
 
 # One token per bracket atom, two-letter element, ring number above nine or reaction arrow; any
 # other character is a token. On reaction SMILES these are exactly rxnmapper's own tokens.
@@ -131,4 +131,4 @@ def _tokenizer(vocabulary: list[str], token: str, specials: dict, max_length: in
     splitter = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex(token), "isolated")]
     )
-    return word_level(vocabulary, splitter, max_length, specials, decoder=decoders.Fuse())
+    return build_tokenizer(vocabulary, splitter, max_length, specials, decoder=decoders.Fuse())

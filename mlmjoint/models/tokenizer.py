@@ -1,4 +1,4 @@
-"""Build fast tokenizers whose tokens are whole words, letters or atoms."""
+"""Build fast tokenizers whose tokens are whole words, pieces of words, letters or atoms."""
 
 from __future__ import annotations
 
@@ -16,15 +16,21 @@ BERT_SPECIALS = {
 }
 
 
-def word_level(
-    vocabulary: Sequence[str], pre_tokenizer, max_length: int, specials=BERT_SPECIALS, **parts
+def build_tokenizer(
+    vocabulary: Sequence[str],
+    pre_tokenizer,
+    max_length: int,
+    specials=BERT_SPECIALS,
+    model=models.WordLevel,
+    **parts,
 ) -> PreTrainedTokenizerFast:
     """Token i is ``vocabulary[i]``, found in what ``pre_tokenizer`` splits a text into.
 
-    ``parts`` are other parts of the tokenizer, such as its ``normalizer`` or ``decoder``.
+    ``model`` looks tokens up there: whole words, or pieces if it is ``WordPiece``. ``parts`` are
+    other parts of the tokenizer, such as its ``normalizer`` or ``decoder``.
     """
     ids = {word: index for index, word in enumerate(vocabulary)}
-    backend = Tokenizer(models.WordLevel(ids, unk_token=specials["unk_token"]))
+    backend = Tokenizer(model(ids, unk_token=specials["unk_token"]))
     backend.pre_tokenizer = pre_tokenizer
     for name, part in parts.items():
         setattr(backend, name, part)

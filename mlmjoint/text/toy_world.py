@@ -278,10 +278,10 @@ def tokenizer():
     """The word-level tokenizer of the toy world, in BERT's format: [CLS] words [SEP]."""
     from tokenizers import normalizers, pre_tokenizers
 
-    from ..models.tokenizer import word_level
+    from ..models.tokenizer import build_tokenizer
 
     splitter = pre_tokenizers.Whitespace()
-    return word_level(VOCAB, splitter, 32, normalizer=normalizers.Lowercase())
+    return build_tokenizer(VOCAB, splitter, 32, normalizer=normalizers.Lowercase())
 
 
 def _log(probabilities: np.ndarray) -> np.ndarray:

@@ -16,20 +16,7 @@ from ..errors import InputError
 CARD = "card.json"
 TEMPLATE = files.DATA / "card.md.jinja"
 HUB_LICENCES = ("mit", "apache-2.0", "cc0-1.0", "cc-by-4.0", "cc-by-sa-4.0")  # by their hub names
-_PACKAGES = (
-    "mlmjoint",
-    "torch",
-    "transformers",
-    "tokenizers",
-    "accelerate",
-    "safetensors",
-    "numpy",
-)
-
-
-def software() -> dict:
-    """Versions of everything that the weights depend on."""
-    return files.versions(*_PACKAGES)
+PACKAGES = ["mlmjoint", "torch", "transformers", "tokenizers", "accelerate", "safetensors", "numpy"]
 
 
 def hardware(device: str) -> dict:

@@ -20,12 +20,17 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from accelerate.utils import broadcast_object_list
 from tqdm import tqdm
 
 from .. import checks
 from ..engine.device import pick_device
 from ..errors import InputError
 from .checkpoints import Checkpoints, check_plan, leads
+
+CLOCKS = {"seconds": time.monotonic, "cpu_seconds": time.process_time}
 
 
 @dataclass(frozen=True)
@@ -48,33 +53,20 @@ class Schedule:
         return self.learning_rate * min(1.0, (self.steps - step) / max(1, self.decay_steps))
 
 
-@dataclass(frozen=True)
-class Run:
-    """What `fit` did: the step whose weights were kept, the schedules followed, time, machine."""
-
-    kept_step: int
-    warmup_steps: int
-    schedules: list
-    seconds: float
-    cpu_seconds: float
-    device: str
-    processes: int
-
-
 def fit(
     model,
     batches,
     loss,
     schedule: Schedule,
     out: Path,
-    evaluate=None,
-    on_step=None,
+    evaluate=lambda model: {},
+    on_step=lambda step: None,
     seed=0,
     device="auto",
     save_every=None,
     fixed=None,
     adjustable=None,
-) -> Run:
+) -> dict:
     """Train ``model`` in place and leave it at its best checkpoint.
 
     batches: ``batches[n]`` is batch n of training, a dict of tensors with one row for each example,
@@ -82,72 +74,61 @@ def fit(
     loss: ``loss(model, batch)`` is a scalar, or (sum, count), whose ratio over all processes and
         accumulated batches is minimised.
     evaluate: ``evaluate(model)`` is a dict of numbers; the checkpoint with the smallest first one
-        is the best. Without it the best is the last.
+        is the best. Without any the best is the last.
     on_step: ``on_step(step)`` is called when ``step`` steps are done, before the next; again after
         a resumption.
     save_every: steps between checkpoints (default: a tenth of all); the last step always has one.
     fixed, adjustable: JSON facts of the run. A run is not resumed with other ``fixed`` facts;
-        ``adjustable`` ones may change on the way, and `Run.schedules` says when they did.
+        ``adjustable`` ones may change on the way.
 
     Checkpoints lie in ``out/checkpoints``. If some are there, training resumes from the newest.
+    Returns the step that was kept, the warm-up, the adjustable facts in the order in which the run
+    followed them, the time spent, the device and the number of processes.
     """
     out, steps = checks.output_folder(out), schedule.steps
-    accelerator = _accelerator(device)
-    store = Checkpoints(out / "checkpoints")
-    began = store.newest()
-    schedules, warmup = check_plan(out, began, schedule, fixed or {}, adjustable or {})
+    accelerator, store = _accelerator(device), Checkpoints(out / "checkpoints")
+    start, parent = store.newest(), os.getppid()
+    schedules, warmup = check_plan(out, start, schedule, fixed or {}, adjustable or {})
     schedule = replace(schedule, warmup_steps=warmup)
-    model.to(accelerator.device)
     objective = accelerator.prepare(Objective(model, loss))
     optimiser = _adamw(model, schedule)
-    state = store.load(began, model, optimiser)
-    clock = Clock(state["seconds"], state["cpu_seconds"])
-    save_every = save_every or max(1, steps // 10)
-    log_every = max(1, min(50, steps // 10))
-    journal = Journal(out / "progress.jsonl", clock, began, steps)
-    losses = []
+    state = store.load(start, model, optimiser)
+    save_every, log_every = save_every or max(1, steps // 10), max(1, min(50, steps // 10))
+    journal, losses = Journal(out / "progress.jsonl", state, min(start, steps), steps), []
     model.train()
-    parent = os.getppid()
-    with journal:
-        for step in range(began, steps):
-            if accelerator.num_processes > 1 and os.getppid() != parent:
-                raise SystemExit(1)  # the launcher was killed; nobody would notice what we do
-            if on_step:
-                on_step(step)
-            losses.append(_update(accelerator, objective, optimiser, batches, schedule, step, seed))
-            done = step + 1
-            if done % log_every == 0 or done == steps:
-                mean = float(torch.stack(losses).mean())
-                journal.write(done, loss=mean, learning_rate=schedule.rate(step))
-                losses.clear()
-            # Also evaluate and save at the final step, so it can be selected as best.
-            if done % save_every == 0 or done == steps:
-                if evaluate:
-                    metrics = _agree(evaluate(model))
-                    journal.write(done, **{f"eval_{name}": v for name, v in metrics.items()})
-                    value = next(iter(metrics.values()))
-                    best = state["best"]
-                    if not best or value < best["value"] or math.isnan(best["value"]):
-                        state["best"] = {"step": done, "value": value}
-                state["seconds"], state["cpu_seconds"] = clock.read()
-                store.save(done, model, optimiser, state)
-                accelerator.wait_for_everyone()
-            journal.advance(done)
-    if on_step:
-        on_step(max(began, steps))
-    kept = state["best"]["step"] if state["best"] else max(began, steps)
+    for step in range(start, steps):
+        if accelerator.num_processes > 1 and os.getppid() != parent:
+            raise SystemExit(1)  # the launcher was killed, and cannot stop this process any more
+        on_step(step)
+        losses.append(_update(accelerator, objective, optimiser, batches, schedule, step, seed))
+        done = step + 1
+        if done % log_every == 0 or done == steps:
+            mean = float(torch.stack(losses).mean())
+            journal.write(done, loss=mean, learning_rate=schedule.rate(step))
+            losses.clear()
+        # Also evaluate and save at the final step, so it can be selected as best.
+        if done % save_every == 0 or done == steps:
+            # All processes follow the first one's numbers, and so choose the same checkpoint.
+            if metrics := broadcast_object_list([evaluate(model)])[0]:
+                journal.write(done, **{f"eval_{name}": v for name, v in metrics.items()})
+                value, best = next(iter(metrics.values())), state["best"]
+                if not best or value < best["value"] or math.isnan(best["value"]):
+                    state["best"] = {"step": done, "value": value}
+            store.save(done, model, optimiser, {**state, **journal.spent()})
+            accelerator.wait_for_everyone()
+        journal.bar.update()
+    journal.bar.close()
+    on_step(max(start, steps))
     if state["best"]:
-        store.load(kept, model)
-    seconds, cpu_seconds = clock.read()
-    return Run(
-        kept,
-        warmup,
-        schedules,
-        seconds,
-        cpu_seconds,
-        accelerator.device.type,
-        accelerator.num_processes,
-    )
+        store.load(state["best"]["step"], model)
+    return {
+        "kept_step": state["best"]["step"] if state["best"] else max(start, steps),
+        "warmup_steps": warmup,
+        "schedules": schedules,
+        **{key: round(value) for key, value in journal.spent().items()},
+        "device": accelerator.device.type,
+        "processes": accelerator.num_processes,
+    }
 
 
 class Objective(torch.nn.Module):
@@ -163,15 +144,12 @@ class Objective(torch.nn.Module):
         return total, torch.as_tensor(count, dtype=torch.float32, device=total.device)
 
 
-def _accelerator(device):
+def _accelerator(device) -> Accelerator:
     """accelerate's view of this process: one device; bfloat16 on a GPU that has it.
 
     Not on a CPU: without AMX it multiplies float32 faster, and a virtual machine may announce AMX
     and then refuse its instructions.
     """
-    from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
-
     cpu = pick_device(device).type != "cuda"  # a Mac trains on its CPU
     AcceleratorState._reset_state(reset_partial_state=True)  # of an earlier run in this process
     bf16 = not cpu and torch.cuda.is_bf16_supported()
@@ -218,56 +196,24 @@ def _update(accelerator, objective, optimiser, batches, schedule, step, seed):
     return total / count
 
 
-def _agree(metrics: dict) -> dict:
-    """The first process's numbers, so that all choose the same checkpoint."""
-    from accelerate.utils import broadcast_object_list
-
-    return broadcast_object_list([metrics])[0]
-
-
-class Clock:
-    """Seconds spent by the wall and by the processor, those before a resumption included."""
-
-    def __init__(self, *before: float):
-        self.before, self.began = before, (time.monotonic(), time.process_time())
-
-    def read(self) -> list[float]:
-        now = time.monotonic(), time.process_time()
-        return [b + n - s for b, n, s in zip(self.before, now, self.began, strict=True)]
-
-
 class Journal:
-    """Numbers as lines of progress.jsonl, and on a terminal a bar with the time left."""
+    """Numbers as lines of progress.jsonl; on a terminal also a bar with the time left."""
 
-    def __init__(self, path: Path, clock: Clock, step: int, steps: int):
-        self.path, self.clock, self.shown = path, clock, {}
+    def __init__(self, path: Path, state: dict, step: int, steps: int):
+        self.path, self.shown = path, {}
+        self.began = {key: state[key] - read() for key, read in CLOCKS.items()}
         hidden = not (leads() and sys.stderr.isatty())
-        self.bar = tqdm(total=steps, initial=min(step, steps), disable=hidden)
+        self.bar = tqdm(total=steps, initial=step, disable=hidden)
+
+    def spent(self) -> dict:
+        """Seconds by the wall and of this process, those before a resumption included."""
+        return {key: self.began[key] + read() for key, read in CLOCKS.items()}
 
     def write(self, step: int, **numbers: float) -> None:
         if not leads():
             return
-        line = {"step": step, "seconds": round(self.clock.read()[0], 1), **numbers}
+        line = {"step": step, "seconds": round(self.spent()["seconds"], 1), **numbers}
         with self.path.open("a") as file:
             file.write(json.dumps(line) + "\n")
         self.shown |= {k: f"{v:.3g}" for k, v in numbers.items() if k != "learning_rate"}
         self.bar.set_postfix(self.shown, refresh=False)
-
-    def advance(self, step: int) -> None:
-        self.bar.update(step - self.bar.n)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.bar.close()
-
-
-def check_packages() -> None:
-    """An InputError if accelerate is missing."""
-    try:
-        import accelerate  # noqa: F401
-    except ImportError:
-        raise InputError(
-            "accelerate is missing; install what training needs: pip install 'mlmjoint[train]'"
-        ) from None

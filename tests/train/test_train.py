@@ -18,8 +18,7 @@ from book.make import page_models
 from mlmjoint import files
 from mlmjoint.cli import train as command
 from mlmjoint.errors import InputError
-from mlmjoint.train import cards, data, recipes
-from mlmjoint.train import train as training
+from mlmjoint.train import cards, data, loop, recipes
 from mlmjoint.train.evaluate import unary_perplexity
 from mlmjoint.train.settings import Job, Settings
 from mlmjoint.train.train import train
@@ -208,7 +207,7 @@ def test_bad_options_are_one_line_before_training(
             return value
         return value.replace("{tmp}", str(tmp_path)).replace("{text}", str(text_file))
 
-    monkeypatch.setattr(training, "fit", lambda *_, **__: pytest.fail("it went on to train"))
+    monkeypatch.setattr(loop, "fit", lambda *_, **__: pytest.fail("it went on to train"))
     options = {"data": [str(text_file)], "out": str(tmp_path / "out"), "device": "cpu"}
     with pytest.raises(InputError, match=words) as caught:
         train(**{**options, **{k: fill(v) for k, v in arguments.items()}})

@@ -14,7 +14,7 @@ SENTENCES = [f"A {n} {v} in the {p}." for p in PLACES for n in NOUNS for v in VE
 
 @pytest.fixture(scope="session")
 def tokenizer():
-    return vocabulary.wrap_tokenizer(vocabulary.learn_wordpiece(SENTENCES, 200), 32)
+    return vocabulary.learn_wordpiece(SENTENCES, 200, 32)
 
 
 @pytest.fixture
