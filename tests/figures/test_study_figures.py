@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from mlmjoint.analysis.stats import Interval
-from mlmjoint.core.joints import METHODS
+from mlmjoint import METHODS
+from mlmjoint.analysis import Interval
 from mlmjoint.figures.studies import (
     cluster_order,
     draw_distance,
