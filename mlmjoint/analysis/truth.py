@@ -1,4 +1,4 @@
-"""What the truth about a toy pair is like: what two words tell of each other, and its blocks.
+"""The structure of the true joint of a toy pair: mutual information, and blocks.
 
 Call a token at A and a token at B linked if the pair can occur. The links cut the true joint into
 **blocks**, whose tokens never meet those of another block. Conditionals say nothing about how much
@@ -20,11 +20,11 @@ from ..text.corpora import corpus
 from ..text.toy_world import ToyWorld
 
 KINDS = ("independent", "one block", "several blocks")
-NOTHING = 1e-9  # nats of information that are rounding
+ROUNDING = 1e-9  # nats; less information than this is rounding error
 
 
 class Known:
-    """A joint that is given as its table of logs (V, V), for pictures beside the constructions."""
+    """A joint that is given as its table of logs (V, V), to be drawn next to the constructions."""
 
     def __init__(self, log_table: torch.Tensor):
         self.log_table = log_table
@@ -37,7 +37,7 @@ class Known:
 
 
 class Structure(NamedTuple):
-    """How the two open words of a toy sentence depend on each other in truth."""
+    """How the two open words of a toy sentence depend on each other under the true joint."""
 
     information: float  # mutual information, nats
     blocks: int
@@ -65,8 +65,8 @@ def mutual_information(log_joint: torch.Tensor) -> float:
     rows, cols = np.nonzero(np.isfinite(logs))  # a toy pair has few possible tokens
     p = np.exp(logs[rows, cols])
     p_a, p_b = np.bincount(rows, p), np.bincount(cols, p)
-    found = float(np.sum(p * np.log(p / (p_a[rows] * p_b[cols]))))
-    return 0.0 if found < NOTHING else found
+    information = float(np.sum(p * np.log(p / (p_a[rows] * p_b[cols]))))
+    return 0.0 if information < ROUNDING else information
 
 
 def block_labels(log_joint: torch.Tensor) -> np.ndarray:
@@ -74,16 +74,16 @@ def block_labels(log_joint: torch.Tensor) -> np.ndarray:
     possible = np.isfinite(log_joint.numpy())
     rows, cols = np.nonzero(possible)
     size = len(possible) + possible.shape[1]
-    # Tokens at A are the first nodes, tokens at B the others; an impossible token is alone.
+    # Nodes: tokens at A, then tokens at B; an impossible token is a component of its own.
     links = sparse.coo_array((np.ones(len(rows)), (rows, len(possible) + cols)), (size, size))
     label = connected_components(links, directed=False)[1][rows]
-    found = np.full(possible.shape, -1)
-    found[rows, cols] = np.unique(label, return_inverse=True)[1]
-    return found
+    labels = np.full(possible.shape, -1)
+    labels[rows, cols] = np.unique(label, return_inverse=True)[1]
+    return labels
 
 
 def block_weights(log_joint: torch.Tensor, labels: np.ndarray) -> np.ndarray:
-    """What a joint gives to each block, (blocks,); less than one in all if it leaks."""
+    """The probability of each block under a joint, (blocks,); the sum is below one if it leaks."""
     inside = labels >= 0
     return np.bincount(labels[inside], log_joint.double().exp().numpy()[inside])
 
@@ -104,7 +104,7 @@ def error_parts(truth: torch.Tensor, log_joint: torch.Tensor) -> tuple[float, fl
 def structures(study: Study) -> list[Structure]:
     """The structure of every pair of a stored toy study: its sentences are drawn again."""
     if study.manifest["data"]["name"] != "toy":
-        raise InputError(f"{study.folder} is no study of toy sentences; its truth is not known")
+        raise InputError(f"{study.folder} is not a study of toy sentences; its truth is not known")
     world = ToyWorld()
     sentences = corpus("toy", study.manifest["data"]["sentences"], study.manifest["seed"])
     text = {sentence.id: sentence.text for sentence in sentences}

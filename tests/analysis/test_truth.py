@@ -101,5 +101,5 @@ def test_structures_of_a_study_follow_its_records(tmp_path, world):
 
 def test_a_study_of_other_text_has_no_truth():
     made = records.Study(folder="x", manifest={"data": {"name": "captions"}}, records=[])
-    with pytest.raises(InputError, match="no study of toy sentences"):
+    with pytest.raises(InputError, match="not a study of toy sentences"):
         toytruth.structures(made)
