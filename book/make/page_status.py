@@ -16,7 +16,6 @@ LIBRARIES = {
         "safetensors",
         "numpy",
         "scipy",
-        "numba",
     ),
     "Training and data": ("accelerate", "datasets"),
     "Notebooks and figures": ("papermill", "jupytext", "nbval", "matplotlib", "seaborn"),

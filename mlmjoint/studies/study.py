@@ -54,7 +54,7 @@ def study(
     Parameters
     ----------
     model : a name, folder or hub id, or a loaded MLM (engine "local" only)
-    data : a corpus, as :func:`mlmjoint.text.corpora.corpus` names it
+    data : a corpus, as :func:`mlmjoint.text.corpus` names it
     out : the study's folder, created if necessary
     pairs : "random" (two text tokens) or "contiguous" (two adjacent ones)
     n : sentences; by default all of them, 1000 of snli and xsum, 200 of toy
