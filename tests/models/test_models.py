@@ -157,6 +157,26 @@ def test_bin_weights_load_when_they_hold_weights_only(folder):
         assert value.equal(mlm.model.state_dict()[key])
 
 
+def test_one_mask_and_candidates(tiny_model):
+    mlm = mlmjoint.load(tiny_model, device="cpu")
+    text = "a man is [MASK] down the street ."
+    ids = torch.tensor([mlm.encode(text)])
+    with torch.no_grad():
+        expected = mlm.model(input_ids=ids).logits[0, 4].double().log_softmax(0)
+    assert mlm.fill(text).dtype == torch.float64
+    assert torch.allclose(mlm.fill(text), expected, atol=1e-6)
+    for wrong in ("a man .", "[MASK] [MASK]"):
+        with pytest.raises(InputError, match=r"holds [02] \[MASK\]; write exactly one"):
+            mlm.fill(wrong)
+    pair = mlm.pair("a man is [MASK] [MASK] the street .")
+    tables = mlmjoint.conditionals(mlm, pair)
+    for found, log_p in zip(mlm.candidates(pair, 5), (tables.log_p_a, tables.log_p_b), strict=True):
+        assert found.equal(log_p.topk(5).indices.sort().values)
+    for k, message in ((0, "k is 0; give a whole number"), (V + 1, f"k = {V + 1} exceeds the {V}")):
+        with pytest.raises(InputError, match=message):
+            mlm.candidates(pair, k)
+
+
 def test_the_literal_mask_is_understood_whatever_its_spelling(tmp_path):
     words = [w.replace("[MASK]", "<mask>") for w in [*SPECIALS, *WORDS]]
     save_tiny_model(tmp_path, vocabulary=words, mask_token="<mask>")
@@ -315,33 +335,20 @@ def test_available_lists_wheels_and_shipped(monkeypatch, folder):
     assert len({frozenset(row) for row in rows.values()}) == 1, "every row has the same columns"
 
 
-def test_unknown_name_suggests_a_known_one():
-    refuse("sapiens-hv", "no model 'sapiens-hv'; did you mean .*sapiens-vh.*known: .*rxnmapper")
+NO_FOLDER = "no folder .*; give an existing folder, a hub id or one of .*antiberty"
+UNKNOWN = {
+    "sapiens-hv": "no model 'sapiens-hv'; did you mean .*sapiens-vh.*known: .*rxnmapper",
+    "bert-huge": "no model 'bert-huge' is known here .*rxnmapper.* from the hub",
+    "someone/bert": "cannot get 'someone/bert' from the hub, and it is not .* give a folder",
+    "~nosuchuser/model": "the home folder of ~nosuchuser is unknown; write the full path",
+    "a" * 300: "cannot look up .*a' .File name too long.; choose a different path",
+    **dict.fromkeys(["./nowhere", "/no/such/folder", "a b", "", "~/no such"], NO_FOLDER),
+}
 
 
-def test_unknown_name_lists_what_is_known():
-    refuse("bert-huge", "no model 'bert-huge' is known here .*rxnmapper.* from the hub")
-
-
-def test_hub_id_without_a_network():
-    refuse(
-        "someone/some-bert",
-        "cannot get 'someone/some-bert' from the hub, and it is not in the cache .* give a folder",
-    )
-
-
-@pytest.mark.parametrize("name", ["./nowhere", "/no/such/folder", "a b", "", "~/no such"])
-def test_folder_that_is_not_there(name):
-    refuse(name, "no folder .*; give an existing folder, a hub id or one of .*antiberty")
-
-
-def test_a_user_that_is_not_there():
-    refuse("~nosuchuser/model", "the home folder of ~nosuchuser is unknown; write the full path")
-
-
-@pytest.mark.parametrize("name", ["a" * 300, "~/" + "a" * 300])
-def test_a_name_no_folder_can_have(name):
-    refuse(name, "cannot look up .*a' .File name too long.; choose a different path")
+@pytest.mark.parametrize("name", UNKNOWN, ids=lambda name: name[:20])
+def test_unknown_names(name):
+    refuse(name, UNKNOWN[name])
 
 
 def test_a_folder_is_named_to_other_processes_by_its_whole_path(folder, monkeypatch):

@@ -231,13 +231,6 @@ def test_sampling_follows_the_law(world, kind):
     assert min(expected.values()) > 5 and score < 112  # 60 degrees of freedom, 1 in 20,000
 
 
-def test_both_samplers_have_one_entropy(world):
-    trees = [world.log_prob(sentence.words) for sentence in world.sample(4000, seed=7)]
-    walks = [world.log_prob(text) for text in world.sample_text(4000, seed=7)]
-    error = math.hypot(np.std(trees), np.std(walks)) / math.sqrt(4000)
-    assert abs(np.mean(trees) - np.mean(walks)) < 3.5 * error
-
-
 def test_sampling_is_seeded(world):
     assert world.sample(5, seed=1) == world.sample(5, seed=1) != world.sample(5, seed=2)
     assert world.sample_text(5, seed=1) == world.sample_text(5, seed=1)
