@@ -130,9 +130,7 @@ def tree_distance(tree: Tree | Sentence, a: int, b: int) -> int:
     walk(tree, ())
     for position in (a, b):
         if not 1 <= position <= len(paths):
-            raise InputError(
-                f"position {position} is not a word; choose between 1 and {len(paths)}"
-            )
+            raise InputError(f"position {position} is not a word; choose from 1 to {len(paths)}")
     first, second = paths[a - 1], paths[b - 1]
     shared = 0
     while shared < min(len(first), len(second)) and first[shared] == second[shared]:

@@ -242,9 +242,7 @@ class ToyWorld:
             raise InputError(f"a toy sentence has {low} to {high} words; this one has {len(ids)}")
         for position in positions:
             if not 1 <= position <= len(ids):
-                raise InputError(
-                    f"position {position} is not a word; choose between 1 and {len(ids)}"
-                )
+                raise InputError(f"position {position} is not a word; choose from 1 to {len(ids)}")
         if len(set(positions)) < len(positions):
             raise InputError(f"both positions are {positions[0]}; choose two different ones")
         return [position - 1 for position in positions]
