@@ -26,6 +26,7 @@ def failures(mlm):
 
 
 def test_a_sound_model_passes_every_check(mlm):
+    assert "check_mlm" in mlmjoint.__all__
     mlm.model.train()
     results = mlmjoint.check_mlm(mlm)
     assert [result.name for result in results] == NAMES
