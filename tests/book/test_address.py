@@ -2,7 +2,10 @@
 
 import json
 import re
+import shutil
 import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -93,9 +96,7 @@ class TestRelease:
 
     @pytest.mark.slow
     def test_the_wheel_is_below_60_mb_and_without_the_book(self, tmp_path):
-        import sys
-        import zipfile
-
+        shutil.rmtree(ROOT / "build", ignore_errors=True)  # modules of an older version
         command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
         command += ["--no-build-isolation", "--wheel-dir", str(tmp_path), str(ROOT)]
         subprocess.run(command, check=True)

@@ -1,6 +1,7 @@
 """The notebooks: a text that people edit and its executed twin, run, normalised and checked."""
 
 import ast
+import copy
 import json
 import os
 import re
@@ -46,92 +47,78 @@ def test_every_text_has_a_twin_and_the_reverse():
     assert all(re.fullmatch(r"\d\d_[a-z_]+", path.stem) for path in SOURCES)
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=stem)
-class TestPair:
-    def test_text_and_twin_have_the_same_cells(self, source):
-        twin = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
-        assert cells(jupytext.read(source)) == cells(twin)
+@pytest.fixture(scope="module", params=SOURCES, ids=stem)
+def pair(request):
+    """The path of a notebook's text, the text, and its executed twin."""
+    twin = nbformat.read(request.param.with_suffix(".ipynb"), as_version=4)
+    return request.param, jupytext.read(request.param), twin
 
-    def test_twin_has_been_run_without_errors_and_normalised(self, source):
-        path = source.with_suffix(".ipynb")
-        twin = nbformat.read(path, as_version=4)
-        code = [cell for cell in twin.cells if cell.cell_type == "code"]
-        assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
-        outputs = [output for cell in code for output in cell.outputs]
-        assert {output.output_type for output in outputs} <= {
-            "stream",
-            "display_data",
-            "execute_result",
-        }
-        assert [o.text for o in outputs if o.get("name") == "stderr"] == []
-        again = reproduce.normalise(nbformat.read(path, as_version=4), source.stem)
-        assert nbformat.writes(again) == nbformat.writes(twin)
 
-    def test_outputs_name_no_folder_of_the_machine(self, source):
-        twin = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
-        text = json.dumps([cell.get("outputs", []) for cell in twin.cells])
-        assert not re.search(r"/(home|root|work|tmp|Users)/|site-packages", text)
+def test_text_and_twin_have_the_same_cells(pair):
+    source, text, twin = pair
+    assert cells(text) == cells(twin)
+    assert f"notebooks/{source.stem}\n" in (ROOT / "_toc.yml").read_text()
 
-    def test_cells_are_short(self, source):
-        for _, text in cells(jupytext.read(source), "code"):
-            assert len(text.splitlines()) <= 15, text
 
-    def test_first_code_cell_installs_the_package_on_colab_only(self, source):
-        _, text = cells(jupytext.read(source), "code")[0]
-        assert 'if "google.colab" in sys.modules:' in text
-        assert text == cells(jupytext.read(SOURCES[0]), "code")[0][1]
+def test_twin_has_been_run_without_errors_and_normalised(pair):
+    source, _, twin = pair
+    code = [cell for cell in twin.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell.outputs]
+    kinds = {output.output_type for output in outputs}
+    assert kinds <= {"stream", "display_data", "execute_result"}
+    assert [o.text for o in outputs if o.get("name") == "stderr"] == []
+    # No folder of the machine it ran on.
+    assert not re.search(r"/(home|root|work|tmp|Users)/|site-packages", json.dumps(outputs))
+    again = reproduce.normalise(copy.deepcopy(twin), source.stem)
+    assert nbformat.writes(again) == nbformat.writes(twin)
 
-    def test_imports_rooms_and_never_files(self, source):
-        for _, text in cells(jupytext.read(source), "code"):
-            for name in re.findall(r"^(?:from|import) (mlmjoint\S*)", text, re.M):
-                assert name in ROOMS, name
 
-    def test_one_cell_holds_the_parameters(self, source):
-        notebook = jupytext.read(source)
-        tagged = [c for c in notebook.cells if "parameters" in c.metadata.get("tags", [])]
-        assert len(tagged) == 1
-        names = [node.targets[0].id for node in ast.parse(tagged[0].source).body]
-        assert names == ["profile", "seed", "device", "limit"]
-        assert f'profile = "{reproduce.BOOK_PROFILE}"' in tagged[0].source
+def test_code_cells_are_short_and_import_rooms_never_files(pair):
+    for _, code in cells(pair[1], "code"):
+        assert len(code.splitlines()) <= 15, code
+        assert not re.search(r"^\s*(def|class) ", code, re.M)
+        assert {*re.findall(r"^(?:from|import) (mlmjoint\S*)", code, re.M)} <= ROOMS
 
-    def test_no_function_is_defined_in_a_notebook(self, source):
-        for _, text in cells(jupytext.read(source), "code"):
-            assert not re.search(r"^\s*(def|class) ", text, re.M)
 
-    def test_opens_with_the_question_and_ends_with_findings(self, source):
-        prose = [text for _, text in cells(jupytext.read(source), "markdown")]
-        assert prose[0].startswith("# ") and "**The question.**" in prose[0]
-        assert "## What was found" in prose[-1] and "**To try.**" in prose[-1]
+def test_the_first_cells_install_on_colab_and_set_the_parameters(pair):
+    _, text, _ = pair
+    first = cells(text, "code")[0][1]
+    assert 'if "google.colab" in sys.modules:' in first
+    assert first == cells(jupytext.read(SOURCES[0]), "code")[0][1]
+    (tagged,) = [c for c in text.cells if "parameters" in c.metadata.get("tags", [])]
+    names = [node.targets[0].id for node in ast.parse(tagged.source).body]
+    assert names == ["profile", "seed", "device", "limit"]
+    assert f'profile = "{reproduce.BOOK_PROFILE}"' in tagged.source
 
-    def test_figures_have_a_caption_and_a_description(self, source):
-        for cell in jupytext.read(source).cells:
-            if "chapter.show(" in cell.source:
-                look = cell.metadata["mystnb"]
-                assert len(look["image"]["alt"]) > 40 and look["figure"]["caption"].strip()
 
-    def test_is_in_the_contents(self, source):
-        assert f"notebooks/{source.stem}\n" in (ROOT / "_toc.yml").read_text()
+def test_opens_with_the_question_and_ends_with_findings(pair):
+    prose = [text for _, text in cells(pair[1], "markdown")]
+    assert prose[0].startswith("# ") and "**The question.**" in prose[0]
+    assert "## What was found" in prose[-1] and "**To try.**" in prose[-1]
 
-    @pytest.mark.parametrize("profile", ["quick", reproduce.BOOK_PROFILE])
-    def test_numbers_are_stored_with_tolerances(self, source, profile):
-        path = ROOT / "results" / profile / "chapters" / f"{source.name[:2]}.json"
+
+def test_numbers_are_stored_with_tolerances(pair):
+    for profile in ("quick", reproduce.BOOK_PROFILE):
+        path = ROOT / "results" / profile / "chapters" / f"{pair[0].name[:2]}.json"
         stored = json.loads(path.read_text())
-        assert stored
-        assert all(entry["tol"] > 0 for entry in stored.values())
+        assert stored and all(entry["tol"] > 0 for entry in stored.values())
 
-    def test_figures_are_stored_as_the_notebook_shows_them(self, source):
-        twin = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
-        shown = [
-            (output.data["text/plain"].removeprefix("figure "), output.data["image/svg+xml"])
-            for cell in twin.cells
-            for output in cell.get("outputs", [])
-            if "image/svg+xml" in output.get("data", {})
-        ]
-        folder = ROOT / "results" / reproduce.BOOK_PROFILE / "figures"
-        assert shown
-        for name, svg in shown:
-            assert (folder / f"{source.name[:2]}-{name}.svg").read_text() == svg
-            assert (folder / f"{source.name[:2]}-{name}.pdf").is_file()
+
+def test_figures_are_described_and_stored_as_shown(pair):
+    source, text, twin = pair
+    for cell in text.cells:
+        if "chapter.show(" in cell.source:
+            look = cell.metadata["mystnb"]
+            assert len(look["image"]["alt"]) > 40 and look["figure"]["caption"].strip()
+    outputs = [output.get("data", {}) for c in twin.cells for output in c.get("outputs", [])]
+    shown = [data for data in outputs if "image/svg+xml" in data]
+    folder = ROOT / "results" / reproduce.BOOK_PROFILE / "figures"
+    assert shown
+    for data in shown:
+        path = folder / f"{source.name[:2]}-{data['text/plain'].removeprefix('figure ')}.svg"
+        assert path.read_text() == data["image/svg+xml"]
+        assert path.with_suffix(".pdf").is_file()
 
 
 # Running them
