@@ -24,11 +24,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from mlmjoint.core import arnold_gokhale
 from mlmjoint.core.conditionals import conditionals
 from mlmjoint.core.joints import METHODS, ArnoldGokhale, Joint, joint
 from mlmjoint.core.tables import Tables
-from mlmjoint.engine.passes import cells
-from mlmjoint.engine.passes import dispatch as streams
 from mlmjoint.engine.passes.cells import Cells
 from mlmjoint.errors import InputError
 from mlmjoint.models.mlm import MLM, load
@@ -40,7 +39,6 @@ from .examples import EXAMPLES, Example
 SHOWN = 60  # tokens on each side
 PAIRS = 12  # the most likely pairs listed for each joint
 STEPS = (0, 1, 2, 3, 5, 8, 13, 20, 40, 100, 300)  # of the published update
-SMALL = 2e-3  # nats per context, below which single precision would affect the digits of J
 FLOOR = -80.0  # a zero of the tables is stored as e^-80: the page multiplies logs by 0
 
 
@@ -100,14 +98,7 @@ def _step(tables: Tables, steps: int) -> Joint:
 
 def objective(q: Joint) -> float:
     """How far the joint's conditionals are from the model's, in nats (eq-ag-objective)."""
-    tables = q.tables
-    zeros = tuple(torch.zeros(size, dtype=torch.float64) for size in tables.shape)
-    fast = float(streams.totals(tables, [q.cells], [q.log_marginals()], zeros)[0][0])
-    if fast > SMALL * sum(tables.shape):
-        return fast
-    margins = cells.log_marginals(tables.log_a, tables.log_b, q.cells)
-    both = tables.log_a, tables.log_b, [q.cells], [margins], zeros, streams.FLOOR
-    return float(cells.totals(*both)[0][0])
+    return arnold_gokhale.objective(q.tables, q.cells)
 
 
 def _joint(q: Joint, rows: torch.Tensor, columns: torch.Tensor) -> dict:

@@ -20,9 +20,10 @@ import math
 
 import torch
 
-from .. import checks as given
-from ..engine.passes.cells import Cells, row_blocks
+from .. import checks
+from ..engine.passes.cells import Cells
 from ..engine.passes.gibbs import stationary
+from ..engine.passes.tiles import row_blocks
 from ..errors import InputError
 from .arnold_gokhale import Solution
 from .tables import Tables
@@ -138,7 +139,7 @@ def hcb_cells(tables: Tables, pivot: int | None = None, direction: str = "ab") -
         if marginal is None:
             marginal = _sum_of_exp(table, 1 - axis)
         pivot = int(marginal.argmax())
-    pivot = given.index("pivot", pivot, tables.shape[axis])
+    pivot = checks.index("pivot", pivot, tables.shape[axis])
     weight = other.select(axis, pivot).double() - table.select(axis, pivot).double()
     if not bool(torch.isfinite(weight).all()):
         raise InputError(
@@ -175,9 +176,7 @@ def ag_cells(tables: Tables, solution: Solution) -> Cells:
        conditional distributions.
     .. [2] Zermelo (1929), Die Berechnung der Turnier-Ergebnisse.
     """
-    device = tables.log_a.device
-    strengths = (torch.from_numpy(v).to(device) for v in (solution.log_alpha, solution.log_beta))
-    return Cells("ag", *strengths)
+    return solution.cells(tables.log_a.device)
 
 
 def chain_ab_cells(tables: Tables) -> Cells:

@@ -12,9 +12,10 @@ from functools import cached_property
 
 import torch
 
-from .. import checks as given
-from ..engine.passes import dispatch as streams
-from ..engine.passes.cells import Cells, row_blocks
+from .. import checks
+from ..engine.passes import sums
+from ..engine.passes.cells import Cells
+from ..engine.passes.tiles import row_blocks
 from ..errors import InputError
 from ..names import METHODS
 from . import arnold_gokhale
@@ -31,7 +32,7 @@ class Joint:
         """``margins``: log row and column sums of ``cells``, if they are known already."""
         self.tables, self.method = tables, method
         if margins is None:
-            margins = streams.log_marginals(tables, [cells])[0][0]
+            margins = sums.log_marginals(tables, [cells])[0][0]
         log_z = torch.logsumexp(margins[0], 0)
         if not math.isfinite(float(log_z)):
             raise InputError(f"{method}: no pair of tokens has probability in both tables")
@@ -66,14 +67,14 @@ class Joint:
 
     def log_conditional_a(self, j: int) -> torch.Tensor:
         """log μ(a=i | b=j) for every i, (Va,); -inf throughout where μ(b=j) is zero."""
-        j = given.index("j =", j, self.tables.shape[1])
+        j = checks.index("j =", j, self.tables.shape[1])
         a, b = self.tables.log_a[:, [j]].double(), self.tables.log_b[:, [j]].double()
         column = self.cells.log_block(a, b, cols=[j])[:, 0]
         return _normalise(column)
 
     def log_conditional_b(self, i: int) -> torch.Tensor:
         """log μ(b=j | a=i) for every j, (Vb,); -inf throughout where μ(a=i) is zero."""
-        i = given.index("i =", i, self.tables.shape[0])
+        i = checks.index("i =", i, self.tables.shape[0])
         row = self._rows([i])[0]
         return _normalise(row)
 
@@ -125,7 +126,7 @@ class ArnoldGokhale(Joint):
     @cached_property
     def objective(self) -> float:
         """Σ_j KL(p(·|b=j) ‖ μ(·|b=j)) + Σ_i KL(p(·|a=i) ‖ μ(·|a=i)), in nats. Two passes."""
-        return arnold_gokhale.objective(self.tables, self.solution)
+        return arnold_gokhale.objective(self.tables, self.cells)
 
     @cached_property
     def lower_bound(self) -> float:
@@ -181,7 +182,7 @@ def check_options(method: str, options: dict) -> None:
 
 
 def check_count(name: str, n: int) -> int:
-    count = given.whole(n)
+    count = checks.whole(n)
     if count is None or count < 1:
         raise InputError(f"{name}({n}): ask for a whole number, at least one")
     return count

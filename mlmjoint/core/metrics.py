@@ -20,8 +20,8 @@ from collections.abc import Sequence
 
 import torch
 
-from ..engine.passes import dispatch as streams
-from ..engine.passes.cells import row_blocks
+from ..engine.passes import sums
+from ..engine.passes.tiles import row_blocks
 from ..errors import InputError
 from ..names import PAPER
 from .arnold_gokhale import solve
@@ -63,7 +63,7 @@ def metrics(
     names = list(built)
     shapes = [built[name].cells for name in names]
     margins = [built[name].log_marginals() for name in names]
-    kl, jsd, squares = streams.totals(tables, shapes, margins, ratio_means)
+    kl, jsd, squares = sums.totals(tables, shapes, margins, ratio_means)
     rows, cols = tables.shape
     out: dict = {"unary": {"u_nll": _unary(tables)}}
     for k, name in enumerate(names):
@@ -98,7 +98,7 @@ def _joints(tables: Tables, methods: Sequence[str], options: dict):
         ag_cells(tables, solution) if name == "ag" else CONSTRUCTIONS[name](tables)
         for name in names
     ]
-    margins, ratio_means = streams.log_marginals(tables, shapes)
+    margins, ratio_means = sums.log_marginals(tables, shapes)
     built = {
         name: ArnoldGokhale(tables, solution, margin)
         if name == "ag"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .. import checks as given
+from .. import checks
 from ..errors import InputError
 
 # The largest deviation of a column or row sum from one that still counts as rounding.
@@ -92,7 +92,7 @@ def tables_from_arrays(
 
 def _as_cell(value, rows: int, cols: int) -> tuple[int, int]:
     try:
-        cell = tuple(map(given.whole, value))
+        cell = tuple(map(checks.whole, value))
     except TypeError:
         cell = ()
     if len(cell) != 2 or None in cell:

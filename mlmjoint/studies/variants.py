@@ -11,7 +11,7 @@ from ..core.constructions import ag_cells, hcb_cells
 from ..core.joints import Joint
 from ..core.metrics import at_gold
 from ..core.tables import Tables
-from ..engine.passes import dispatch as streams
+from ..engine.passes import sums
 from ..engine.passes.cells import Cells
 
 STEPS = 40  # of the published Arnold-Gokhale iteration
@@ -57,12 +57,12 @@ def variants(tables: Tables, methods, true_joint: torch.Tensor | None = None) ->
 def _measure(tables: Tables, cells: dict[str, Cells], true_joint) -> dict:
     """u_nll, p_nll, g_kl, a_kl of joints the public metrics do not name; jsd to the first."""
     shapes = list(cells.values())
-    margins, ratio_means = streams.log_marginals(tables, shapes)
+    margins, ratio_means = sums.log_marginals(tables, shapes)
     built = [
         Joint(tables, name, shape, margin)
         for (name, shape), margin in zip(cells.items(), margins, strict=True)
     ]
-    kl, jsd, _ = streams.totals(
+    kl, jsd, _ = sums.totals(
         tables,
         [joint.cells for joint in built],
         [joint.log_marginals() for joint in built],

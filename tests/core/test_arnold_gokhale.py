@@ -1,6 +1,5 @@
 """Arnold-Gokhale: solved to its equations, certified by its dual, never worse than published."""
 
-import importlib
 import itertools
 import math
 import warnings
@@ -19,13 +18,11 @@ from twins import (
     tables_of,
 )
 
+from mlmjoint.core import arnold_gokhale
+from mlmjoint.core.joints import joint, joint_from_tables
 from mlmjoint.core.tables import Tables
-from mlmjoint.engine.passes import dispatch as streams
+from mlmjoint.engine.passes import solver, tiles
 from mlmjoint.engine.passes.balance import Balance
-
-joints = importlib.import_module("mlmjoint.core.joints")
-solver = importlib.import_module("mlmjoint.core.arnold_gokhale")
-joint, joint_from_tables = joints.joint, joints.joint_from_tables
 
 
 def residual(q):
@@ -167,7 +164,7 @@ def test_newton_does_not_start_where_the_acceleration_stalled(direct, monkeypatc
 
     tables = random_tables(120, 100, scale=2, seed=4, dtype=torch.float32)
     alone = joint(tables, "ag", solver="newton").iterations
-    monkeypatch.setattr(solver, "_anderson", stall)
+    monkeypatch.setattr(solver, "anderson", stall)
     q = joint(tables, "ag")
     assert q.converged and residual(q) <= 1.5e-5
     assert q.iterations <= alone + 2 < 120
@@ -178,7 +175,7 @@ def test_a_token_nobody_predicts_is_left_where_it_is():
     tables = random_tables(40, 40, scale=1, seed=5)
     log_a = tables.log_a.clone()
     log_a[:2] = -60.0
-    state = solver._State(Balance(Tables(log_a, tables.log_b)), np.zeros(40), np.zeros(40))
+    state = solver.State(Balance(Tables(log_a, tables.log_b)), np.zeros(40), np.zeros(40))
     state.evaluate(np.concatenate([np.full(2, 40.0), np.zeros(78)]))
     step = state.step()
     assert np.all(step[:2] == 0) and np.all(step[2:] != 0)
@@ -321,22 +318,10 @@ def test_the_hessian_is_the_derivative_of_the_balance():
     assert weights.sum(1) == pytest.approx(balance(x, y)[1])
 
 
-def test_the_hessian_off_the_cpu_goes_block_by_block(monkeypatch):
-    """What a GPU runs, against the kernel."""
-    balance = Balance(random_tables(50, 30, seed=20))
-    g = np.random.default_rng(1)
-    strengths = [g.normal(size=n) for n in (50, 30, 50, 30)]
-    wanted = balance.hessian(*strengths)
-    monkeypatch.setattr("mlmjoint.cells.BLOCK_CELLS", 30 * 7)
-    balance.compiled = False
-    for found, known in zip(balance.hessian(*strengths), wanted, strict=True):
-        assert found == pytest.approx(known, rel=1e-12, abs=1e-13)
-
-
 @pytest.mark.parametrize("threads", [1, 2])
 def test_large_table_arithmetic_reaches_the_default_tolerance(monkeypatch, threads):
     """What tables too large for float64 get: float32 cells with float64 sums, in threads."""
-    monkeypatch.setattr(streams, "DOUBLE_CELLS", 0)
+    monkeypatch.setattr(tiles, "DOUBLE_CELLS", 0)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -362,9 +347,9 @@ def test_a_bound_holds_for_every_joint_however_far_its_strengths_are(seed, steps
 
 
 def test_the_objective_of_large_float32_tables_is_that_of_float64(monkeypatch):
-    monkeypatch.setattr(streams, "DOUBLE_CELLS", 0)
+    monkeypatch.setattr(tiles, "DOUBLE_CELLS", 0)
     tables = random_tables(400, 500, seed=1, dtype=torch.float32)
     q = joint(tables, "ag")
     twin = Tables(tables.log_a.double(), tables.log_b.double())
-    assert q.objective == pytest.approx(solver.objective(twin, q.solution), rel=1e-9)
+    assert q.objective == pytest.approx(arnold_gokhale.objective(twin, q.cells), rel=1e-9)
     assert q.lower_bound <= q.objective

@@ -1,6 +1,5 @@
 """Tables at the edge of the arithmetic: chains that hardly mix, faint marginals, shared zeros."""
 
-import importlib
 import math
 import warnings
 from dataclasses import replace
@@ -10,22 +9,20 @@ import pytest
 import torch
 from twins import double, kl_sum, random_tables, tables_of
 
+from mlmjoint.core.arnold_gokhale import lower_bound
+from mlmjoint.core.joints import joint
+from mlmjoint.core.metrics import metrics
 from mlmjoint.core.tables import Tables
-from mlmjoint.engine.passes import dispatch as streams
+from mlmjoint.engine.passes import tiles
 
-metrics = importlib.import_module("mlmjoint.core.metrics").metrics
-solver = importlib.import_module("mlmjoint.core.arnold_gokhale")
-joint = importlib.import_module("mlmjoint.core.joints").joint
 APART = "Gibbs marginals depend on where the chain starts"
 
 
-@pytest.fixture(params=["double", "single", "blocks"])
+@pytest.fixture(params=["double", "single"])
 def arithmetic(request, monkeypatch):
     """Each way the passes are computed; returns the tables' type."""
     if request.param == "single":
-        monkeypatch.setattr(streams, "DOUBLE_CELLS", 0)
-    if request.param == "blocks":
-        monkeypatch.setattr(streams, "compiled", lambda tables: False)
+        monkeypatch.setattr(tiles, "DOUBLE_CELLS", 0)
     return torch.float32 if request.param == "single" else torch.float64
 
 
@@ -53,13 +50,13 @@ def test_gibbs_weighs_clusters_however_weakly_they_are_joined(tie, arithmetic):
 def test_gibbs_of_peaked_float32_tables_is_that_of_float64(monkeypatch):
     tables = random_tables(60, scale=8, dtype=torch.float32)
     exact = metrics(Tables(*double(tables), gold=(1, 0)), methods=("mrf-l", "gibbs"))
-    monkeypatch.setattr(streams, "DOUBLE_CELLS", 0)
+    monkeypatch.setattr(tiles, "DOUBLE_CELLS", 0)
     found = metrics(tables, methods=("mrf-l", "gibbs"))
     assert found["jsd"]["mrf-l", "gibbs"] == pytest.approx(exact["jsd"]["mrf-l", "gibbs"], rel=1e-4)
 
 
 def test_a_chain_too_large_to_eliminate_says_that_its_start_decides(monkeypatch, arithmetic):
-    monkeypatch.setattr("mlmjoint.stationary.DIRECT", 0)
+    monkeypatch.setattr("mlmjoint.engine.passes.gibbs.DIRECT", 0)
     with pytest.warns(UserWarning, match=APART):
         joint(two_clusters(-60.0, arithmetic)[0], "gibbs")
 
@@ -106,7 +103,7 @@ def test_strengths_that_flew_off_do_not_cost_the_bound():
     q = joint(tables, "ag", tol=1e-9)
     far = q.solution.log_beta.copy()
     far[np.argmax(far)] += 2e5  # as good a solution, but no mass can be moved to this context
-    found = solver.lower_bound(tables, replace(q.solution, log_beta=far))
+    found = lower_bound(tables, replace(q.solution, log_beta=far))
     assert found == pytest.approx(q.lower_bound, abs=1e-8) and found > 1e-5
 
 
@@ -150,13 +147,3 @@ def test_zeros_of_both_tables_have_a_log_ratio_of_nought(arithmetic):
     centred = ratio + ratio.mean() - ratio.mean(1, keepdim=True) - ratio.mean(0, keepdim=True)
     found = metrics(Tables(log_a, log_b), methods=("mrf",))["incompatibility"]
     assert found == pytest.approx(float(centred.square().mean()), rel=1e-5)
-
-
-def test_sweeps_of_several_vectors_are_those_of_each(arithmetic):
-    tables = random_tables(70, 5000, dtype=arithmetic)
-    m_b = np.random.default_rng(0).dirichlet(np.ones(5000), size=3)
-    together = streams.gibbs_sweep(tables, m_b)
-    for k in range(3):
-        alone = streams.gibbs_sweep(tables, m_b[k : k + 1])
-        for several, one in zip(together, alone, strict=True):
-            assert several[k] == pytest.approx(one[0], rel=1e-5)

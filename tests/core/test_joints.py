@@ -1,7 +1,6 @@
 """The ten constructions: what they recover, what they miss and by how much, and how they answer."""
 
 import doctest
-import importlib
 import math
 import re
 from pathlib import Path
@@ -12,13 +11,12 @@ import torch
 from twins import ALL, dense_joints, double, random_joint, random_tables, tables_of
 
 from mlmjoint import checks as given
-from mlmjoint.core import constructions
+from mlmjoint.core import constructions, joints
+from mlmjoint.core.joints import joint, joint_from_tables
 from mlmjoint.core.tables import Tables
 from mlmjoint.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
-joints = importlib.import_module("mlmjoint.core.joints")
-joint, joint_from_tables = joints.joint, joints.joint_from_tables
 
 RECOVERING = ("hcb", "ag", "chain-ab", "chain-ba", "chain-mean", "chain-geo", "gibbs")
 
@@ -157,7 +155,7 @@ def test_answers_agree_with_each_other(method, dtype):
 def test_top_crosses_blocks(monkeypatch):
     tables = random_tables(20, 10)
     whole = joint(tables, "mrf").top(15)
-    monkeypatch.setattr("mlmjoint.cells.BLOCK_CELLS", 30)
+    monkeypatch.setattr("mlmjoint.engine.passes.tiles.BLOCK_CELLS", 30)
     assert joint(tables, "mrf").top(15) == whole
 
 
@@ -306,8 +304,8 @@ def test_gibbs_follows_weakly_joined_clusters_to_the_end(monkeypatch):
 def test_gibbs_of_large_tables_uses_a_krylov_method(monkeypatch):
     tables = random_tables(60, 50, scale=2.5, seed=8)
     exact = joint(tables, "gibbs").log_table()
-    monkeypatch.setattr("mlmjoint.stationary.DIRECT", 0)
-    monkeypatch.setattr("mlmjoint.stationary.SWEEPS", 3)
+    monkeypatch.setattr("mlmjoint.engine.passes.gibbs.DIRECT", 0)
+    monkeypatch.setattr("mlmjoint.engine.passes.gibbs.SWEEPS", 3)
     assert float((joint(tables, "gibbs").log_table().exp() - exact.exp()).abs().max()) < 1e-9
 
 

@@ -1,6 +1,5 @@
 """Metrics against a float64 brute force, their conventions, and what they do with hard tables."""
 
-import importlib
 import math
 import warnings
 
@@ -18,13 +17,13 @@ from twins import (
     tables_of,
 )
 
+from mlmjoint.core import joints
+from mlmjoint.core import metrics as module
+from mlmjoint.core.metrics import metrics
 from mlmjoint.core.tables import Tables, tables_from_arrays
-from mlmjoint.engine.passes import dispatch as streams
+from mlmjoint.engine.passes import tiles
 from mlmjoint.errors import InputError
 
-module = importlib.import_module("mlmjoint.core.metrics")
-joints = importlib.import_module("mlmjoint.core.joints")
-metrics = module.metrics
 NAMES = ("u_nll", "p_nll", "a_kl", "g_kl")
 
 
@@ -62,16 +61,16 @@ def test_all_ten_methods_and_45_distances_at_300(tables_300, expected_300):
     check_equal(found, expected_300, 1e-6)
 
 
-def test_torch_blocks_say_the_same(tables_300, expected_300, monkeypatch):
-    monkeypatch.setattr(streams, "compiled", lambda tables: False)
-    monkeypatch.setattr("mlmjoint.cells.BLOCK_CELLS", 7000)
+def test_tiles_of_any_size_say_the_same(tables_300, expected_300, monkeypatch):
+    monkeypatch.setattr(tiles, "TILE_CELLS", {"cpu": 7000})
+    monkeypatch.setattr(tiles, "TILE_COLUMNS", 77)
     check_equal(metrics(tables_300, methods=ALL, tol=1e-7), expected_300, 1e-6)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_large_table_arithmetic(tables_300, monkeypatch, threads):
     """float32 cells, as tables beyond DOUBLE_CELLS get: right to a few parts in a million."""
-    monkeypatch.setattr(streams, "DOUBLE_CELLS", 0)
+    monkeypatch.setattr(tiles, "DOUBLE_CELLS", 0)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -83,7 +82,7 @@ def test_large_table_arithmetic(tables_300, monkeypatch, threads):
 
 def test_joints_of_one_cell_in_large_table_arithmetic(monkeypatch):
     """The sharper the tables, the more of MRF's and MRF-L's mass is in one cell far from MLM's."""
-    monkeypatch.setattr(streams, "DOUBLE_CELLS", 0)
+    monkeypatch.setattr(tiles, "DOUBLE_CELLS", 0)
     solved = ("ag", "gibbs")  # their equations are near singular here: another test's matter
     methods = [m for m in ALL if m not in solved]
     for scale in (3.0, 6.0, 12.0):
@@ -242,7 +241,7 @@ def all_numbers(found):
 @pytest.mark.parametrize("size", [1.0, 30.0, 1e3, 1e4, 1e8])
 @pytest.mark.parametrize("double_cells", [0, 2**22])
 def test_finite_logits_give_finite_metrics(size, double_cells, monkeypatch):
-    monkeypatch.setattr(streams, "DOUBLE_CELLS", double_cells)
+    monkeypatch.setattr(tiles, "DOUBLE_CELLS", double_cells)
     g = torch.Generator().manual_seed(int(size))
     for shape in ((2, 2), (9, 9), (5, 70)):
         logit_a, logit_b = ((torch.rand(shape, generator=g) * 2 - 1) * size for _ in range(2))

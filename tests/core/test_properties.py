@@ -1,6 +1,5 @@
 """Invariants that hold for any tables: hypothesis looks for the ones where they do not."""
 
-import importlib
 import math
 import warnings
 
@@ -11,11 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from twins import ALL, ag_objective, ag_residual, kl_sum
 
+from mlmjoint.core import joints
+from mlmjoint.core.metrics import metrics
 from mlmjoint.core.tables import Tables
-from mlmjoint.engine.passes import dispatch as streams
+from mlmjoint.engine.passes import tiles
 
-metrics = importlib.import_module("mlmjoint.core.metrics").metrics
-joints = importlib.import_module("mlmjoint.core.joints")
 PROFILE = settings(
     max_examples=40, deadline=None, derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -80,13 +79,13 @@ def test_every_metric_of_finite_logits_is_finite(t):
 @PROFILE
 @given(tables(dtypes=(torch.float32,)))
 def test_large_table_arithmetic_is_finite_too(t):
-    before = streams.DOUBLE_CELLS
-    streams.DOUBLE_CELLS = 0
+    before = tiles.DOUBLE_CELLS
+    tiles.DOUBLE_CELLS = 0
     try:
         for key, value in numbers_in(quietly(metrics, t, methods=ALL)):
             assert math.isfinite(value) and value >= -1e-5, (key, value)
     finally:
-        streams.DOUBLE_CELLS = before
+        tiles.DOUBLE_CELLS = before
 
 
 @PROFILE

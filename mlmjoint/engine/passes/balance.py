@@ -1,4 +1,4 @@
-"""The balance equations of Arnold-Gokhale and their Hessian: one streaming pass over Q a call.
+"""The balance equations of Arnold-Gokhale and their Hessian: one pass over Q a call.
 
 With strengths α, β and σ_ij = α_i / (α_i + β_j), row i asks Σ_j Q_ij σ_ij = 1 and column j asks
 Σ_i Q_ij (1 − σ_ij) = 1 (book: eq-ag-balance). In log strengths x = log α, y = log β the Hessian is
@@ -7,154 +7,142 @@ the Laplacian of the bipartite graph with weights W = Qσ(1−σ).
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable
-
 import numpy as np
 import torch
 
-from ...core.tables import Tables
-from . import dispatch as streams
-from .cells import row_blocks
+from .sums import REACH
+from .tiles import TablePair, Tensor, Tiles, cell_dtype
 
-CACHE_BYTES = 2**29  # Q is kept as a third table while it is at most this large: half the traffic
-
-
-SPARE: list[np.ndarray] = []  # room for a Q that no solve is using
+CACHE_BYTES = 2**29  # Q is kept as a third table up to this size: no exponentials in later passes
 
 
 class Balance:
-    """The balance equations of one pair of tables: each call is one pass over them."""
+    """The balance equations of one pair of tables; ``passes`` counts the passes over them.
 
-    def __init__(self, tables: Tables, cache: bool | None = None):
-        self.tables, self.passes = tables, 0
-        self.shape = tables.shape
-        self.kind = streams.precision(tables)
-        self.compiled = streams.compiled(tables)
-        size = tables.log_a.numel() * np.dtype(self.kind).itemsize
+    Vectors are float64 arrays: x, dx and all row sums (Va,); y, dy and all column sums (Vb,).
+    """
+
+    def __init__(self, tables: TablePair, dtype: torch.dtype | None = None, cache=None):
+        self.tables, self.shape, self.passes = tables, tables.shape, 1
+        self.dtype = dtype or cell_dtype(tables)
+        self._tiles: dict[torch.dtype, Tiles] = {}
+        tiles = self._workspace(self.dtype)
+        size = tables.log_a.numel() * self.dtype.itemsize
         keep = size <= CACHE_BYTES if cache is None else cache
-        self.q = self._sum(keep and self.compiled)
+        self.q = torch.empty(self.shape, dtype=self.dtype, device=tiles.device) if keep else None
+        # What each table really sums to (one, but for rounding), and the sums of Q.
+        rows_b, cols_a, rows_q, cols_q = (tiles.zeros(size) for size in 2 * self.shape)
+        for i, j in tiles:
+            p_a, p_b = (log_p.exp_() for log_p in tiles.logs(i, j))
+            rows_b[i] += p_b.sum(1)
+            cols_a[j] += p_a.sum(0)
+            q = p_a.add_(p_b)
+            rows_q[i] += q.sum(1)
+            cols_q[j] += q.sum(0)
+            if keep:
+                self.q[i, j] = q
+        self.row_target, self.col_target = rows_b.cpu().numpy(), cols_a.cpu().numpy()
+        self.row_total, self.col_total = rows_q.cpu().numpy(), cols_q.cpu().numpy()
 
-    def _sum(self, keep: bool) -> np.ndarray | None:
-        """Row and column totals of Q, and what each table really sums to: one, but for rounding."""
-        rows, cols = self.shape
-        self.passes += 1
-        if not self.compiled:
-            a_cols, q_cols = (torch.zeros(cols, dtype=torch.float64) for _ in range(2))
-            b_rows, q_rows = [], []
-            for block in row_blocks(self.shape):
-                a, b = (
-                    self.tables.log_a[block].double().exp(),
-                    self.tables.log_b[block].double().exp(),
-                )
-                a_cols += a.sum(0).cpu()
-                q_cols += (a + b).sum(0).cpu()
-                b_rows.append(b.sum(1).cpu())
-                q_rows.append((a + b).sum(1).cpu())
-            self.row_total, self.row_target = torch.cat(q_rows).numpy(), torch.cat(b_rows).numpy()
-            self.col_total, self.col_target = q_cols.numpy(), a_cols.numpy()
-            return None
-        from . import kernels
-
-        q = self._borrow() if keep else np.empty((0, 0), self.kind)
-        sums = [np.zeros(rows), np.zeros(rows), np.zeros(cols), np.zeros(cols)]
-        args = [*streams.arrays(self.tables), q, self.kind(1)]
-        out = streams.over_rows(kernels.sum_tables, args, sums, rows)
-        self.row_total, self.row_target, self.col_total, self.col_target = out
-        return q if keep else None
-
-    def _borrow(self) -> np.ndarray:
-        """Room for Q: what the last solve gave back, if it is large enough."""
-        size = self.tables.log_a.numel() * np.dtype(self.kind).itemsize
-        room = SPARE.pop() if SPARE else None
-        if room is None or len(room) < size:
-            room = np.empty(size, np.uint8)
-        # One spare is kept: a study over many pairs then asks the system for memory once.
-        weakref.finalize(self, SPARE.__setitem__, slice(None), [room])
-        return room[:size].view(self.kind).reshape(self.shape)
-
-    def _tables(self) -> tuple[np.ndarray, np.ndarray]:
-        return (self.q, self.q) if self.q is not None else streams.arrays(self.tables)
-
-    def strengths(self, x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
-        """exp of the log strengths around a common centre, within the range of the arithmetic."""
-        low, high = min(x.min(), y.min()), max(x.max(), y.max())
-        # Within e^±60 even Q/(α+β) of a small Q is a normal number; wider strengths take float64.
-        kind = self.kind if high - low < 120 else np.float64
-        centre, limit = 0.5 * (low + high), 340.0
-        return [np.exp(np.clip(v - centre, -limit, limit)).astype(kind) for v in (x, y)]
-
-    def _linear(self, x: np.ndarray, y: np.ndarray) -> bool:
-        """Whether the kernels can run: strengths e^600 apart stay in the log domain, with torch."""
-        width = max(x.max(), y.max()) - min(x.min(), y.min())
-        return self.compiled and width < streams.WIDEST_DOUBLE
-
-    def __call__(self, x: np.ndarray, y: np.ndarray):
-        """Σ Qσ and Σ Qσ(1−σ) by row, Σ Q(1−σ) and Σ Qσ(1−σ) by column at log strengths x, y."""
-        self.passes += 1
-        rows, cols = self.shape
-        if not self._linear(x, y):
-            return self._blocks(x, y, lambda q, s: (q * s, q * s * (1 - s), q * (1 - s)))
-        from . import kernels
-
-        kernel = kernels.balance if self.q is None else kernels.balance_q
-        sums = [np.zeros(rows), np.zeros(rows), np.zeros(cols), np.zeros(cols)]
-        alpha, beta = self.strengths(x, y)
-        out = streams.over_rows(kernel, [*self._tables(), alpha, beta], sums, rows)
-        return [out[0] * alpha, out[1], out[2] * beta, out[3] * beta]
+    def __call__(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Σ Qσ and Σ Qσ(1−σ) by row, then Σ Q(1−σ) and Σ Qσ(1−σ) by column."""
+        rows_s, cols_s, rows_h, cols_h = self._pass(
+            x, y, np.ones((1, len(x))), np.ones((1, len(y)))
+        )
+        return rows_s, rows_h[0], cols_s, cols_h[0]
 
     def masses(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Σ Qσ by row and Σ Q(1−σ) by column alone: a third of the arithmetic of a call."""
-        if not self._linear(x, y):
-            rows_s, _, cols_s, _ = self(x, y)
-            return rows_s, cols_s
-        from . import kernels
+        """Σ Qσ by row and Σ Q(1−σ) by column alone: less work than a call."""
+        return self._pass(x, y)[:2]
 
-        self.passes += 1
-        alpha, beta = self.strengths(x, y)
-        kernel = kernels.masses if self.q is None else kernels.masses_q
-        sums = [np.zeros(size) for size in self.shape]
-        rows, cols = streams.over_rows(kernel, [*self._tables(), alpha, beta], sums, len(alpha))
-        return rows * alpha, cols * beta
-
-    def _blocks(self, x, y, cell: Callable):
-        device = self.tables.log_a.device
-        x, y = (torch.from_numpy(np.ascontiguousarray(v)).to(device) for v in (x, y))
-        rows_s, rows_h = [], []
-        cols_s, cols_h = torch.zeros_like(y), torch.zeros_like(y)
-        for block in row_blocks(self.shape):
-            q = self.tables.log_a[block].double().exp() + self.tables.log_b[block].double().exp()
-            s, h, t = cell(q, torch.sigmoid(x[block, None] - y[None, :]))
-            rows_s.append(s.sum(1))
-            rows_h.append(h.sum(1))
-            cols_s += t.sum(0)
-            cols_h += h.sum(0)
-        return [v.cpu().numpy() for v in (torch.cat(rows_s), torch.cat(rows_h), cols_s, cols_h)]
+    def hessian(self, x, y, dx, dy) -> tuple[np.ndarray, np.ndarray]:
+        """Row and column sums of W(dx_i − dy_j)."""
+        left, right = np.stack([np.ones_like(dx), dx]), np.stack([np.ones_like(dy), dy])
+        _, _, rows, cols = self._pass(x, y, left, right)
+        return dx * rows[0] - rows[1], cols[1] - dy * cols[0]
 
     def weights(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """W = Qσ(1−σ) as a float64 table: for the direct solve of small problems only."""
+        """W as a float64 table: for the direct solve of small problems only."""
+        self.passes += 1
         gap = torch.from_numpy(x)[:, None] - torch.from_numpy(y)[None, :]
         q = self.tables.log_a.double().cpu().exp() + self.tables.log_b.double().cpu().exp()
         return (q * torch.sigmoid(gap) * torch.sigmoid(-gap)).numpy()
 
-    def hessian(self, x, y, dx, dy) -> tuple[np.ndarray, np.ndarray]:
-        """Row and column sums of W(dx_i − dy_j) with W = Qσ(1−σ)."""
+    def dual(self, x, y, dx, dy) -> tuple[float, np.ndarray, np.ndarray]:
+        """The dual objective at r = Q(1−σ) − W(dx−dy) ≥ 0 and s = Q − r ≥ 0 (book: eq-ag-dual).
+
+        Returns H(r) + H(s) − H(p(a|b)) − H(p(b|a)), and the sums of s by row and of r by column,
+        which should come to one each.
+        """
+        tiles = self._workspace(torch.float64)
+        x, y, dx, dy = (self._tensor(v, torch.float64) for v in (x, y, dx, dy))
+        total, rows, cols = tiles.zeros(), tiles.zeros(len(x)), tiles.zeros(len(y))
+        for i, j in tiles:
+            log_a, log_b = tiles.logs(i, j)
+            a, b = log_a.exp(), log_b.exp()
+            q, gap, step = a + b, x[i, None] - y[j], dx[i, None] - dy[j]
+            sigma, tau = gap.sigmoid(), (-gap).sigmoid()
+            r = torch.minimum(q * tau * (1 - sigma * step).clamp_min_(0), q)
+            s = torch.minimum(q * sigma * (1 + tau * step).clamp_min_(0), q)
+            # Each term is paired with the table's own, so that the difference keeps its digits.
+            total += (a * log_a + b * log_b - torch.xlogy(r, r) - torch.xlogy(s, s)).sum()
+            rows[i] += s.sum(1)
+            cols[j] += r.sum(0)
+        return float(total), rows.cpu().numpy(), cols.cpu().numpy()
+
+    def _pass(self, x, y, left=None, right=None) -> tuple[np.ndarray, ...]:
+        """Σ Qσ by row, Σ Q(1−σ) by column; then W rightᵀ and left W.
+
+        ``left`` (k, Va) and ``right`` (k, Vb) give sums of shape (k, Va) and (k, Vb).
+        """
         self.passes += 1
-        rows, cols = self.shape
-        if not self._linear(x, y):
-            device = self.tables.log_a.device
-            dx, dy = (torch.from_numpy(v).to(device) for v in (dx, dy))
-            blocks = iter(row_blocks(self.shape))  # as _blocks walks: the step is never one table
+        low, high = min(x.min(), y.min()), max(x.max(), y.max())
+        near = high - low <= REACH[torch.float64]
+        dtype = self.dtype if high - low <= REACH[torch.float32] else torch.float64
+        tiles, centre = self._workspace(dtype), 0.5 * (low + high)
+        rows_s, cols_s = (tiles.zeros(size) for size in self.shape)
+        alpha, beta = np.ones_like(x), np.ones_like(y)
+        if near:
+            alpha, beta = np.exp(x - centre), np.exp(y - centre)
+        x, y = (self._tensor(v, dtype) for v in ((alpha, beta) if near else (x, y)))
+        weighted = left is not None
+        if weighted:
+            rows_h, cols_h = tiles.zeros(len(right), len(x)), tiles.zeros(len(left), len(y))
+            left, right = (self._tensor(v, dtype) for v in (left * alpha, right * beta))
+        for i, j in tiles:
+            q, work = self._q(tiles, i, j), tiles.room("work", i, j)
+            if near:  # g = Q / (α+β): times α it is Qσ, times β it is Q(1−σ)
+                total = torch.add(x[i, None], y[j], out=tiles.room("total", i, j))
+                g = torch.div(q, total, out=work)
+                rows_s[i] += g.sum(1)
+                cols_s[j] += g.sum(0)
+                if weighted:  # W = αβ · g / (α+β)
+                    g.div_(total)
+            else:
+                gap = x[i, None] - y[j]
+                tau = torch.sigmoid(-gap)
+                cols_s[j] += (q * tau).sum(0)
+                g = torch.mul(q, gap.sigmoid_(), out=work)
+                rows_s[i] += g.sum(1)
+                g.mul_(tau)
+            if weighted:
+                rows_h[:, i] += right[:, j] @ g.t()
+                cols_h[:, j] += left[:, i] @ g
+        sums = (rows_s, cols_s, rows_h, cols_h) if weighted else (rows_s, cols_s)
+        return tuple(v.cpu().numpy() * (alpha, beta)[axis % 2] for axis, v in enumerate(sums))
 
-            def cell(q, s):
-                w = q * s * (1 - s) * (dx[next(blocks), None] - dy)
-                return w, w, w
+    def _q(self, tiles: Tiles, i: slice, j: slice) -> Tensor:
+        """Q of a tile: from the third table, or from the two logs."""
+        if self.q is not None:
+            same = self.q.dtype == tiles.dtype
+            return self.q[i, j] if same else tiles.room("q", i, j).copy_(self.q[i, j])
+        log_a, log_b = tiles.logs(i, j)
+        return log_a.exp_().add_(log_b.exp_())
 
-            out = self._blocks(x, y, cell)
-            return out[0], out[2]
-        from . import kernels
+    def _workspace(self, dtype: torch.dtype) -> Tiles:
+        if dtype not in self._tiles:
+            self._tiles[dtype] = Tiles(self.tables, dtype)
+        return self._tiles[dtype]
 
-        kernel = kernels.laplacian if self.q is None else kernels.laplacian_q
-        alpha, beta = self.strengths(x, y)
-        args = [*self._tables(), alpha, beta, dx.astype(alpha.dtype), dy.astype(alpha.dtype)]
-        return tuple(streams.over_rows(kernel, args, [np.zeros(rows), np.zeros(cols)], rows))
+    def _tensor(self, vector: np.ndarray, dtype: torch.dtype) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(vector)).to(self.tables.log_a.device, dtype)

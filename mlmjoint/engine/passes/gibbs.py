@@ -1,9 +1,9 @@
 """The stationary distribution of the random-scan Gibbs sampler, as two marginals (book: eq-gibbs).
 
-m_A = P_a m_B and m_B = P_bᵀ m_A. Power iteration does for most tables; where the chain mixes slowly
-or goes round in circles, elimination (small tables) or a Krylov method (large ones) takes over.
+m_A = P_a m_B and m_B = P_bᵀ m_A. Power iteration is enough for most tables; where the chain mixes
+slowly or cycles, elimination (small tables) or a Krylov method (large ones) takes over.
 
-References: Heckerman et al. 2000; Grassmann, Taksar & Heyman 1985.
+Reference: Heckerman et al. 2000.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from ...core.tables import Tables
-from . import dispatch as streams
+from . import elimination, sums
 from .cells import Cells
+from .tiles import TablePair, Tiles, cell_dtype, is_large
 
 SWEEPS = 100  # of power iteration before something stronger is tried
 FEW = 20  # the same where a sweep is a pass over large tables, and the Krylov method saves passes
@@ -25,11 +25,11 @@ DIRECT = 1024  # up to this many tokens on the shorter side the chain is solved 
 MOST = 500  # passes of the Krylov method
 
 
-def stationary(tables: Tables) -> tuple[torch.Tensor, torch.Tensor]:
+def stationary(tables: TablePair) -> tuple[torch.Tensor, torch.Tensor]:
     """log m_A (Va,) and log m_B (Vb,), float64; warns if they still move or are one of many."""
     pass_on = _passes(tables)
     single = tables.log_a.dtype == torch.float32
-    tol = 1e-6 if streams.precision(tables) is np.float32 else 1e-12
+    tol = 1e-6 if cell_dtype(tables) == torch.float32 else 1e-12
     m_b = _starts(tables)
     for _ in range(SWEEPS if min(tables.shape) <= DIRECT else FEW):
         last, (m_a, m_b, change) = m_b, _sweep(pass_on, m_b)
@@ -56,11 +56,11 @@ def stationary(tables: Tables) -> tuple[torch.Tensor, torch.Tensor]:
         zeros = torch.zeros_like(log_m[side])
         vectors = (zeros, log_m[1]) if side == 0 else (log_m[0], zeros)
         cells = Cells("product", *vectors, 1.0 - side, float(side))
-        log_m[side] = streams.log_marginals(tables, [cells])[0][0][side]
+        log_m[side] = sums.log_marginals(tables, [cells])[0][0][side]
     return log_m[0], log_m[1]
 
 
-def _starts(tables: Tables) -> np.ndarray:
+def _starts(tables: TablePair) -> np.ndarray:
     """Two m_B to start from, (2, Vb): the MLM's own, and one that weighs all tokens otherwise."""
     cols, start = tables.shape[1], tables.log_p_b
     own = np.full(cols, 1 / cols) if start is None else start.double().exp().cpu().numpy()
@@ -68,10 +68,11 @@ def _starts(tables: Tables) -> np.ndarray:
     return np.stack([own / own.sum(), other / other.sum()])
 
 
-def _passes(tables: Tables) -> Callable:
-    """The function m_B → (P_a m_B, P_bᵀ P_a m_B), by row; small tables are exponentiated once."""
-    if tables.log_a.numel() > streams.DOUBLE_CELLS:
-        return lambda m_b: streams.gibbs_sweep(tables, m_b)
+def _passes(tables: TablePair) -> Callable:
+    """The function m_B → (P_a m_B, P_bᵀ P_a m_B) of (K, Vb) rows; small tables are kept as P."""
+    if is_large(tables):
+        tiles = Tiles(tables, cell_dtype(tables))
+        return lambda m_b: sweep(tiles, m_b)
     p_a, p_b = (log_p.double().cpu().exp().numpy() for log_p in (tables.log_a, tables.log_b))
 
     def pass_on(m_b):
@@ -81,6 +82,21 @@ def _passes(tables: Tables) -> Callable:
     return pass_on
 
 
+def sweep(tiles: Tiles, m_b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """m_A = P_a m_B (K, Va) and P_bᵀ m_A (K, Vb) for every row m_B of a (K, Vb) array."""
+    tables, (rows, cols) = tiles.tables, tiles.tables.shape
+    weights = torch.from_numpy(m_b).to(tiles.device, tiles.dtype)
+    m_a, out = tiles.zeros(len(m_b), rows), tiles.zeros(len(m_b), cols)
+    for i, j in tiles:
+        p_a = tiles.room("p", i, j).copy_(tables.log_a[i, j]).exp_()
+        m_a[:, i] += weights[:, j] @ p_a.t()
+    weights = m_a.to(tiles.dtype)
+    for i, j in tiles:
+        p_b = tiles.room("p", i, j).copy_(tables.log_b[i, j]).exp_()
+        out[:, j] += weights[:, i] @ p_b
+    return m_a.cpu().numpy(), out.cpu().numpy()
+
+
 def _sweep(pass_on: Callable, m_b: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """m_A, the next m_B, and how far the first of them moved."""
     m_a, new = pass_on(m_b)
@@ -88,7 +104,7 @@ def _sweep(pass_on: Callable, m_b: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     return m_a, new, float(np.abs(new[0] - m_b[0]).sum())
 
 
-def _stronger(tables: Tables, pass_on: Callable, last: np.ndarray, m_b: np.ndarray, tol: float):
+def _stronger(tables: TablePair, pass_on: Callable, last: np.ndarray, m_b: np.ndarray, tol: float):
     """m_A, m_B, the last step and how wrong they may be, where power iteration does not do."""
     better = _eliminate(tables) if min(tables.shape) <= DIRECT else None
     if better is not None:
@@ -112,24 +128,12 @@ def _lazy(pass_on: Callable, m_b: np.ndarray) -> np.ndarray:
     return m_b
 
 
-def _eliminate(tables: Tables) -> np.ndarray | None:
-    """m_B by elimination without a subtraction: every digit, however slowly the chain mixes."""
+def _eliminate(tables: TablePair) -> np.ndarray | None:
+    """m_B by elimination: every digit, however slowly the chain mixes; None if it falls apart."""
     p_a, p_b = tables.log_a.double().cpu().exp().numpy(), tables.log_b.double().cpu().exp().numpy()
     by_row = tables.shape[0] <= tables.shape[1]
-    step = p_b @ p_a.T if by_row else p_a.T @ p_b  # the chain seen at A or at B: rows sum to one
-    n = len(step)
-    for k in range(n - 1, 0, -1):
-        leave = step[k, :k].sum()
-        if not leave > 0:  # exact zeros: the chain falls apart, and has many answers
-            return None
-        step[:k, k] /= leave
-        step[:k, :k] += np.outer(step[:k, k], step[k, :k])
-    log_m = np.zeros(n)
-    with np.errstate(divide="ignore"):
-        for k in range(1, n):
-            log_m[k] = np.logaddexp.reduce(log_m[:k] + np.log(step[:k, k]))
-    m = np.exp(log_m - np.logaddexp.reduce(log_m))
-    return p_b.T @ m if by_row else m
+    m = elimination.stationary(p_b @ p_a.T if by_row else p_a.T @ p_b)  # the chain at A or at B
+    return p_b.T @ m if by_row and m is not None else m
 
 
 def _krylov(pass_on: Callable, m_b: np.ndarray, tol: float) -> np.ndarray | None:

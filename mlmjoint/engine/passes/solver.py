@@ -1,0 +1,211 @@
+"""Solve the balance equations of Arnold-Gokhale, and prove a lower bound on their objective.
+
+An accelerated fixed point in log strengths does for most tables; Newton's method takes over where
+it stalls. One iteration is one pass over Q (:class:`~.balance.Balance`).
+
+References: Newman 2023; Walker & Ni 2011.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from .balance import Balance
+from .elimination import solve_laplacian
+from .tiles import TablePair
+
+DEPTH = 10  # Anderson history
+STRIDE = 10.0  # the farthest a log strength goes in one accelerated step
+STALL = 20  # passes without a new best residual before Newton takes over
+NOISE = 8  # rounding errors: below this much weight and violation, a token is left alone
+DIRECT = 2048  # up to this many unknowns on the shorter side, Newton steps are solved directly
+REPAIRED = 1e-7  # largest violation that a repair may leave
+TINY = 1e-300
+
+
+class State:
+    """The best log strengths z = (x, y) so far and the sums of the last pass."""
+
+    def __init__(self, balance: Balance, x: np.ndarray, y: np.ndarray):
+        self.balance, self.best, self.z = balance, np.inf, None
+        self.split = len(x)
+        self.total = np.concatenate([balance.row_total, balance.col_total])
+        self.target = np.concatenate([balance.row_target, balance.col_target])
+        self.evaluate(np.concatenate([x, y]))
+
+    def evaluate(self, z: np.ndarray) -> float:
+        """The largest violation at z, by one pass."""
+        rows_s, rows_h, cols_s, cols_h = self.balance(z[: self.split], z[self.split :])
+        self.last, self.sums = z, np.concatenate([rows_s, cols_s])
+        self.curvature = np.concatenate([rows_h, cols_h])
+        self.gradient = self.sums - self.target
+        self.residual = float(np.abs(self.gradient).max())
+        if not np.isfinite(self.residual):
+            self.residual = np.inf
+        if self.z is None or self.residual < self.best:
+            self.best, self.z = self.residual, z
+        return self.residual
+
+    def step(self) -> np.ndarray:
+        """Half a Newton step per unknown, taken in the logit of its share: bounded when far off."""
+        have, rest = np.maximum(self.sums, TINY), np.maximum(self.total - self.sums, TINY)
+        want, left = np.maximum(self.target, TINY), np.maximum(self.total - self.target, 1e-12)
+        slope = self.total * np.maximum(self.curvature, TINY) / (have * rest)
+        logit = np.log(want) - np.log(left) - np.log(have) + np.log(rest)
+        step = np.clip(0.5 * logit / np.maximum(slope, 1e-12), -4.0, 4.0)
+        # All that is left of a token nobody predicts is rounding; following it leads anywhere.
+        noise = NOISE * torch.finfo(self.balance.dtype).eps
+        alone = (np.abs(self.gradient) <= noise) & (self.curvature <= noise)
+        return np.where(alone, 0.0, step)
+
+    def strengths(self) -> tuple[np.ndarray, np.ndarray]:
+        """The best x and y. Only ratios of strengths matter; this scale makes Σ 1/α one."""
+        z = self.z + np.logaddexp.reduce(-self.z[: self.split])
+        return z[: self.split], z[self.split :]
+
+
+def start(tables: TablePair, balance: Balance) -> tuple[np.ndarray, np.ndarray]:
+    """α = 1/μ_A, β = 1/μ_B from the two-mask marginals, or from Q's own totals without them."""
+    if tables.log_p_a is None or tables.log_p_b is None:
+        return -np.log(balance.row_total), -np.log(balance.col_total)
+    return tuple(-v.double().cpu().numpy().clip(-300) for v in (tables.log_p_a, tables.log_p_b))
+
+
+def published(balance: Balance, steps: int):
+    """Zermelo's algorithm: μ ← Q / (1/μ_A + 1/μ_B), renormalised, from the uniform joint.
+
+    Returns the log strengths that the last step started from, of which its joint is made, and the
+    largest violation there.
+    """
+    x, y = (np.full(size, np.log(size)) for size in balance.shape)  # log 1/μ_A, log 1/μ_B
+    for _ in range(steps):
+        last = x, y
+        rows_s, cols_s = balance.masses(x, y)
+        # Σ_j Q/(α+β) = (Σ_j Qσ)/α: the new marginals, before they are scaled to one.
+        x, y = x - np.log(np.maximum(rows_s, TINY)), y - np.log(np.maximum(cols_s, TINY))
+        scale = np.logaddexp.reduce(-x)
+        x, y = x + scale, y + scale
+    left = np.concatenate([rows_s - balance.row_target, cols_s - balance.col_target])
+    return *last, float(np.abs(left).max())
+
+
+def anderson(state: State, tol: float, limit: int) -> None:
+    """The half-damped diagonal map with Anderson acceleration; restarts where it overshoots."""
+    points, steps, since = [], [], 0
+    while state.best > tol and state.balance.passes < limit and since < STALL:
+        points = [*points, state.last][-DEPTH - 1 :]
+        steps = [*steps, state.step()][-DEPTH - 1 :]
+        z = points[-1] + steps[-1]
+        if len(points) > 1:
+            d_steps, d_points = np.diff(steps, axis=0), np.diff(points, axis=0)
+            # Step times curvature is the gradient: unknowns that hardly matter, whose steps are
+            # mostly rounding, then hardly count in the fit.
+            scale = state.curvature
+            fit = np.linalg.lstsq((d_steps * scale).T, steps[-1] * scale, rcond=1e-10)[0]
+            z = z - fit @ (d_points + d_steps)
+            # They would otherwise run away to where the residual is small and the objective large.
+            z = points[-1] + np.clip(z - points[-1], -STRIDE, STRIDE)
+        before = state.best
+        residual = state.evaluate(z)
+        since = 0 if state.best < before else since + 1
+        if residual > 10 * before:
+            points, steps = [], []
+            state.evaluate(state.z + 0.0)
+
+
+def newton(state: State, tol: float, limit: int) -> None:
+    """Newton from the last strengths, with steps that may back off."""
+    while state.best > tol and state.balance.passes < limit:
+        # Weakly joined clusters of tokens ask for steps of millions; their weights grow by e^5 at
+        # a time instead.
+        z, d = state.last, np.clip(newton_step(state, limit), -5.0, 5.0)
+        slope, size = state.gradient @ d, 1.0
+        if not slope < 0:
+            d = state.step()
+            slope = state.gradient @ d
+        # The objective is convex along d: while its slope there has not turned uphill, it fell.
+        while state.balance.passes < limit:
+            state.evaluate(z + size * d)
+            if state.gradient @ d <= 0.5 * abs(slope):
+                break
+            size /= 2
+            if size < 1e-6:
+                return
+
+
+def newton_step(state: State, limit: int) -> np.ndarray:
+    """d with Laplacian(W) · d = −gradient at the last strengths: directly if cheap, else by CG."""
+    if min(state.balance.shape) <= DIRECT:
+        return _direct(state)
+    tol = min(0.1, np.sqrt(state.residual))
+    return _conjugate_gradient(state, tol, max(1, min(200, limit - state.balance.passes)))
+
+
+def _direct(state: State) -> np.ndarray:
+    """The longer side is eliminated, and the Laplacian that is left solved."""
+    n = state.split
+    w = state.balance.weights(state.last[:n], state.last[n:])  # (Va, Vb)
+    b_r, b_c = -state.gradient[:n], -state.gradient[n:]
+    if len(b_r) > len(b_c):
+        w, b_r, b_c = w.T, b_c, b_r
+    d_c = np.maximum(w.sum(0), TINY)
+    # D_r − W D_c⁻¹ Wᵀ is the Laplacian of these weights: its diagonal needs no subtraction.
+    left = np.ascontiguousarray((w / d_c) @ w.T)
+    # Unknowns that are tied to nothing give inf or NaN here; the caller takes the diagonal step.
+    with np.errstate(all="ignore"):
+        dx = solve_laplacian(left, b_r + w @ (b_c / d_c))
+        dy = (b_c + w.T @ dx) / d_c
+    return np.concatenate((dx, dy) if len(b_r) == n else (dy, dx))
+
+
+def _conjugate_gradient(state: State, tol: float, most: int) -> np.ndarray:
+    """Conjugate gradients, preconditioned by the diagonal, to ``tol``; each step is a pass."""
+    z, b, n = state.last, -state.gradient, state.split
+    # On (dx, dy) the Hessian is [D_r, −W; −Wᵀ, D_c]; constants are its null space, so b must sum
+    # to zero for a solution to exist, and rounding must not be allowed to spoil that.
+    diagonal = np.maximum(state.curvature, 1e-12 * state.curvature.max())
+    d, r = np.zeros_like(b), b - b.mean()
+    p = r / diagonal
+    rho = r @ p
+    goal = max(tol * np.abs(r).max(), 1e-15)
+    for _ in range(most):
+        rows, cols = state.balance.hessian(z[:n], z[n:], p[:n], p[n:])
+        ap = np.concatenate([rows, -cols])
+        curvature = p @ ap
+        if not curvature > 0:
+            break
+        step = rho / curvature
+        d += step * p
+        r -= step * ap
+        if np.abs(r).max() <= goal:
+            break
+        r -= r.mean()
+        scaled = r / diagonal
+        rho, old = r @ scaled, rho
+        p = scaled + (rho / old) * p
+    return d
+
+
+def dual_bound(state: State) -> float | None:
+    """The bound that strengths near the optimum prove; None if they cannot be made feasible.
+
+    r = Q(1−σ) and s = Qσ miss the sums they must have by the residual; a Newton step says how
+    much mass to move between them to repair every sum (book: eq-ag-dual).
+    """
+    balance, n, best = state.balance, state.split, None
+    # A context whose table sums to t instead of one weighs t in both problems, which adds t·log t.
+    rounding = float((state.target * np.log(state.target)).sum())
+    for _ in range(12 if min(balance.shape) <= DIRECT else 2):
+        z, d = state.last, newton_step(state, balance.passes + 300)
+        total, rows, cols = balance.dual(z[:n], z[n:], d[:n], d[n:])
+        # What is left of a violation ε at a context of probability m costs at most ε·|log m|; the
+        # strengths say 1/m only where little is left, so elsewhere nothing is claimed.
+        left = np.abs(np.concatenate([rows, cols]) - state.target)
+        if left.max() <= REPAIRED:
+            slack = float(left @ (1.0 + 2.0 * np.abs(z - z.min())))
+            best = max(best or 0.0, total + rounding - slack)
+            if slack <= 1e-9 * best:
+                break
+        state.evaluate(z + np.clip(d, -5.0, 5.0))
+    return best

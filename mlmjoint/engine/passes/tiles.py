@@ -1,0 +1,93 @@
+"""Walk the two V×V tables tile by tile: cells in float32 or float64, sums in float64.
+
+A tile is a rectangle of cells that stays in the cache of a CPU or fills a GPU. Each pass owns one
+workspace, allocated once and written with ``out=``, so no pass ever holds a table of its own. The
+same lines run on a CPU and on CUDA. Metal has no float64, so its tables are on the CPU by the time
+they arrive here (``conditionals`` copies them there).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import torch
+
+Tensor = torch.Tensor
+
+# Cells per tile: on a CPU the dozen tiles of a pass share the cache, a GPU wants long vectors.
+TILE_CELLS = {"cpu": 2**18, "cuda": 2**24}
+# A row of a tile is summed in the tile's own precision, and in float64 from one tile to the next.
+TILE_COLUMNS = 4096
+BLOCK_CELLS = 2**20  # cells per block of whole rows
+DOUBLE_CELLS = 2048 * 2048  # up to this size float64 costs nothing worth saving
+FLOOR = -1e30  # stands for log 0: finite, so that 0 · log 0 is 0
+
+
+class TablePair(Protocol):
+    """What the passes read of ``mlmjoint.Tables``."""
+
+    log_a: Tensor  # (Va, Vb)
+    log_b: Tensor  # (Va, Vb)
+    log_p_a: Tensor | None  # (Va,)
+    log_p_b: Tensor | None  # (Vb,)
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+
+def is_large(tables: TablePair) -> bool:
+    return tables.log_a.numel() > DOUBLE_CELLS
+
+
+def cell_dtype(tables: TablePair) -> torch.dtype:
+    """float32 for the cells of large float32 tables, float64 for all others."""
+    single = is_large(tables) and tables.log_a.dtype == torch.float32
+    return torch.float32 if single else torch.float64
+
+
+class Tiles:
+    """The tiles of a table and a workspace for them; iterate to get (rows, columns) slices."""
+
+    def __init__(self, tables: TablePair, dtype: torch.dtype):
+        self.tables, self.dtype, self.device = tables, dtype, tables.log_a.device
+        cells = TILE_CELLS["cpu" if self.device.type == "cpu" else "cuda"]
+        self.width = min(tables.shape[1], TILE_COLUMNS)
+        self.height = min(tables.shape[0], max(1, cells // self.width))
+        self._rooms: dict = {}
+
+    def __iter__(self) -> Iterator[tuple[slice, slice]]:
+        rows, cols = self.tables.shape
+        for top in range(0, rows, self.height):
+            for left in range(0, cols, self.width):
+                yield (
+                    slice(top, min(top + self.height, rows)),
+                    slice(left, min(left + self.width, cols)),
+                )
+
+    def room(self, name, rows: slice, cols: slice, dtype: torch.dtype | None = None) -> Tensor:
+        """The workspace called ``name``, in the shape of this tile."""
+        if name not in self._rooms:
+            size = self.height * self.width
+            self._rooms[name] = torch.empty(size, dtype=dtype or self.dtype, device=self.device)
+        n, m = rows.stop - rows.start, cols.stop - cols.start
+        return self._rooms[name][: n * m].view(n, m)
+
+    def logs(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
+        """log p(a|b) and log p(b|a) of a tile, log 0 raised to FLOOR."""
+        pair = (("log_a", self.tables.log_a), ("log_b", self.tables.log_b))
+        return tuple(
+            self.room(name, rows, cols).copy_(table[rows, cols]).clamp_(min=FLOOR)
+            for name, table in pair
+        )
+
+    def zeros(self, *size: int) -> Tensor:
+        """float64 sums of this size, all zero; a scalar without one."""
+        return torch.zeros(size, dtype=torch.float64, device=self.device)
+
+
+def row_blocks(shape: Sequence[int]) -> Iterator[slice]:
+    """Slices over the rows of a table, each at most ``BLOCK_CELLS`` cells."""
+    step = max(1, BLOCK_CELLS // shape[1])
+    for start in range(0, shape[0], step):
+        yield slice(start, min(start + step, shape[0]))

@@ -1,0 +1,167 @@
+"""The passes over tables against dense float64 formulas, in both precisions and in small tiles."""
+
+import numpy as np
+import pytest
+import torch
+from twins import double, random_tables
+
+from mlmjoint.core.tables import Tables
+from mlmjoint.engine.passes import elimination, exact, gibbs, sums, tiles
+from mlmjoint.engine.passes.balance import Balance
+from mlmjoint.engine.passes.cells import Cells
+
+CASES = {
+    "small": {"rows": 9, "cols": 7},
+    "wide": {"rows": 5, "cols": 5000},
+    "tall": {"rows": 400, "cols": 3},
+    "peaked": {"rows": 60, "cols": 50, "scale": 7.0},
+    "row": {"rows": 1, "cols": 6},
+}
+
+
+@pytest.fixture(params=[torch.float32, torch.float64], ids=["single", "double"])
+def dtype(request, monkeypatch):
+    """Float32 cells as large tables have them, and float64 cells, both in several tiles."""
+    if request.param == torch.float32:
+        monkeypatch.setattr(tiles, "DOUBLE_CELLS", 0)
+    monkeypatch.setattr(tiles, "TILE_CELLS", {"cpu": 1000})
+    monkeypatch.setattr(tiles, "TILE_COLUMNS", 45)
+    return request.param
+
+
+def some_joints(tables) -> list[Cells]:
+    """One of each family and coefficient, with vectors of some width, normalised."""
+    rows, cols = tables.shape
+    g = torch.Generator().manual_seed(3)
+
+    def vectors():
+        return [2.0 * torch.randn(n, generator=g, dtype=torch.float64) - 4 for n in (rows, cols)]
+
+    joints = [Cells("product", *vectors(), ca, cb) for ca in (0.0, 1.0) for cb in (0.0, 1.0)]
+    joints.append(Cells("product", *vectors(), 0.5, 0.5))
+    joints.append(Cells("mixture", *(v.log_softmax(0) for v in vectors())))
+    joints.append(Cells("ag", *(-v.log_softmax(0) for v in vectors())))
+    logs = [joint.log_block(*double(tables)[:2]) for joint in joints]
+    return [
+        joint.shift(-float(log.logsumexp((0, 1)))) for joint, log in zip(joints, logs, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_marginals_and_totals_equal_dense_ones(case, dtype):
+    tables = random_tables(**CASES[case], dtype=dtype, seed=1, gold=(0, 0))
+    assert tiles.cell_dtype(tables) == dtype
+    single = dtype == torch.float32
+    joints, (log_a, log_b) = some_joints(tables), double(tables)[:2]
+    margins, ratios = sums.log_marginals(tables, joints)
+    for joint, pair in zip(joints, margins, strict=True):
+        log_mu = joint.log_block(log_a, log_b)
+        for axis, vector in enumerate(pair):
+            expected = log_mu.logsumexp(1 - axis)
+            assert torch.allclose(vector, expected, rtol=0, atol=5e-6 if single else 1e-11)
+    ratio = log_a - log_b
+    for vector, other in zip(ratios, (ratio.mean(1), ratio.mean(0)), strict=True):
+        assert torch.allclose(vector, other, rtol=1e-5 if single else 1e-12, atol=1e-6)
+    found = sums.totals(tables, joints, margins, ratios)
+    expected = exact.totals(tables, joints, margins, (ratio.mean(1), ratio.mean(0)))
+    rtol = 2e-6 if single else 1e-10
+    assert torch.allclose(found[0], expected[0], rtol=rtol, atol=rtol * sum(tables.shape) / 10)
+    assert torch.allclose(found[1], expected[1], rtol=rtol, atol=2e-7 if single else 1e-14)
+    assert found[2] == pytest.approx(expected[2], rel=rtol, abs=1e-12)
+
+
+def test_a_faithful_joint_keeps_the_digits_of_a_small_divergence(monkeypatch):
+    """In float32 a difference of logs near -10 has an error of 1e-6, more than the answer here."""
+    monkeypatch.setattr(tiles, "DOUBLE_CELLS", 0)
+    g = torch.Generator().manual_seed(0)
+    score = torch.randn(200, 1, generator=g) + torch.randn(1, 300, generator=g)
+    noise = 2e-3 * torch.randn(200, 300, generator=g)
+    tables = Tables((score + noise).log_softmax(0), (score - noise).log_softmax(1))
+    twin = Tables(tables.log_a.double(), tables.log_b.double())
+    margins = [score.double().logsumexp(1 - axis).log_softmax(0) for axis in (0, 1)]
+    joint = Cells("ag", -margins[0], -margins[1])
+    kl = []
+    for pair in (tables, twin):
+        margins, ratios = sums.log_marginals(pair, [joint])
+        kl.append(float(sums.totals(pair, [joint], margins, ratios)[0][0]) / 500)
+    assert kl[1] < 1e-5 and kl[0] == pytest.approx(kl[1], abs=2e-8)
+
+
+def test_margins_that_underflow_are_found_by_log_sum_exp(dtype):
+    """A token with probability e^-200 everywhere still has a marginal, and conditionals."""
+    logits = torch.randn(70, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    logits[3] -= 200
+    logits[:, 5] -= 150
+    tables = Tables(logits.log_softmax(0).to(dtype), logits.log_softmax(1).to(dtype))
+    for joint in some_joints(tables):
+        log_mu = joint.log_block(tables.log_a.double(), tables.log_b.double())
+        margins = sums.log_marginals(tables, [joint])[0][0]
+        for axis, vector in enumerate(margins):
+            assert torch.allclose(vector, log_mu.logsumexp(1 - axis), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize("width", [1.0, 70.0, 900.0])
+def test_balance_and_its_hessian_equal_dense_sums(cache, width, dtype):
+    """Also for strengths so far apart that float32, or any linear domain, does not hold them."""
+    tables = random_tables(50, 130, dtype=dtype)
+    q = sum(table.exp() for table in double(tables)[:2])
+    g = np.random.default_rng(0)
+    x, y, dx, dy = (g.uniform(-0.5, 0.5, size) for size in (50, 130, 50, 130))
+    x, y = width * x, width * y
+    gap = torch.from_numpy(x)[:, None] - torch.from_numpy(y)
+    s, t = gap.sigmoid(), (-gap).sigmoid()
+    w = q * s * t
+    balance = Balance(tables, cache=cache)
+    rel = 1e-4 if dtype == torch.float32 else 1e-10
+    expected = ((q * s).sum(1), w.sum(1), (q * t).sum(0), w.sum(0))
+    for found, known in zip(balance(x, y), expected, strict=True):
+        assert found == pytest.approx(known.numpy(), rel=rel, abs=1e-6 * (rel > 1e-9) + 1e-13)
+    for found, known in zip(balance.masses(x, y), expected[::2], strict=True):
+        assert found == pytest.approx(known.numpy(), rel=rel, abs=1e-6 * (rel > 1e-9) + 1e-13)
+    step = w * (torch.from_numpy(dx)[:, None] - torch.from_numpy(dy))
+    for axis, found in enumerate(balance.hessian(x, y, dx, dy)):
+        expected = step.sum(1 - axis).numpy()
+        assert found == pytest.approx(expected, rel=rel, abs=1e-5 * (rel > 1e-9) + 1e-12)
+    assert balance.weights(x, y) == pytest.approx(w.numpy(), rel=1e-6)
+    assert balance.row_total == pytest.approx(q.sum(1).numpy(), rel=1e-6)
+    assert balance.col_target == pytest.approx(double(tables)[0].exp().sum(0).numpy(), rel=1e-6)
+
+
+def test_gibbs_sweeps_of_several_vectors_equal_matrix_products(dtype):
+    tables = random_tables(90, 300, dtype=dtype)
+    m_b = np.random.default_rng(0).dirichlet(np.ones(300), size=3)
+    p_a, p_b = (table.exp().numpy() for table in double(tables)[:2])
+    m_a, pushed = gibbs.sweep(tiles.Tiles(tables, dtype), m_b)
+    rel = 1e-5 if dtype == torch.float32 else 1e-12
+    assert m_a == pytest.approx(m_b @ p_a.T, rel=rel)
+    assert pushed == pytest.approx(m_b @ p_a.T @ p_b, rel=rel)
+
+
+def symmetric(weights):
+    weights = (weights + weights.T) / 2
+    np.fill_diagonal(weights, 0)
+    return weights
+
+
+def test_the_laplacian_is_solved_to_every_digit():
+    """Two clusters joined by 1e-25: a solver that subtracts would see two separate problems."""
+    g = np.random.default_rng(0)
+    weights = g.uniform(0.5, 1, size=(6, 6))
+    weights[:3, 3:] = weights[3:, :3] = 1e-25
+    weights = symmetric(weights)
+    x = np.array([0.0, 2.0, 1.0, 1e25, 1e25 + 1e9, 1e25])
+    b = (weights * (x[:, None] - x[None, :])).sum(1)
+    assert elimination.solve_laplacian(weights.copy(), b)[5] == pytest.approx(1e25, rel=1e-6)
+
+
+@pytest.mark.parametrize("n", [2, 48, 49, 50, 131])
+def test_elimination_in_panels_solves_laplacians_and_chains(n):
+    g = np.random.default_rng(n)
+    weights, y = symmetric(g.uniform(0.1, 1, size=(n, n))), g.normal(size=n)
+    b = (weights * (y[:, None] - y[None, :])).sum(1)
+    assert elimination.solve_laplacian(weights.copy(), b) == pytest.approx(y - y[0], abs=1e-10)
+    chain = g.dirichlet(np.ones(n), size=n)
+    m = elimination.stationary(chain.copy())
+    assert m @ chain == pytest.approx(m, abs=1e-14) and m.sum() == pytest.approx(1)
+    assert elimination.stationary(np.eye(n)) is None
