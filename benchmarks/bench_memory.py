@@ -1,7 +1,7 @@
 """Peak memory of a whole pair at V = 28,996, in a child process of its own.
 
 The bar is on what a pair needs beside the model: the resident high-water mark of the process minus
-its size once the model is loaded and every kernel compiled, as a multiple of one float32 table. A
+its size once the model is loaded and every code path has run, as a multiple of one float32 table. A
 whole pair is its two tables, then all ten joints (Arnold-Gokhale solved) with every metric and
 distance, then their marginals.
 """
@@ -20,7 +20,7 @@ from types import SimpleNamespace
 
 RESULTS = Path(__file__).parent / "results" / "memory.json"
 V, BAR = 28_996, 2.3
-WARM = 2100  # candidates that compile what the whole vocabulary runs: beyond float64's size
+WARM = 2100  # candidates: enough for the float32 cells that the whole vocabulary has
 
 
 def measure(size: int) -> dict:
@@ -65,8 +65,7 @@ def measure(size: int) -> dict:
 
 def use(tables) -> dict:
     """Everything that is asked of a pair's tables."""
-    from mlmjoint.core.joints import METHODS
-    from mlmjoint.core.metrics import joints, metrics
+    from mlmjoint import METHODS, joints, metrics
 
     found = metrics(tables, methods=METHODS)
     for joint in joints(tables, METHODS).values():

@@ -35,8 +35,7 @@ from mlmjoint.core.pairs import Pair
 from mlmjoint.engine.forward import write
 from mlmjoint.engine.forward.architectures import product
 from mlmjoint.engine.forward.routes import choose_route
-from mlmjoint.engine.passes import dispatch as streams
-from mlmjoint.engine.passes.balance import SPARE, Balance
+from mlmjoint.engine.passes.balance import Balance
 from mlmjoint.studies.variants import variants
 
 # The package's names for these two are its functions; the modules' own parts are timed here.
@@ -167,25 +166,20 @@ def place(tensor: torch.Tensor) -> int:
 
 
 def traffic() -> dict:
-    """Bytes a cell that the row blocks move: what joints and metrics cost on a GPU."""
-    held, compiled = random_tables(COUNTED), streams.compiled
-    cells = held.log_a.numel()
-    streams.compiled = lambda tables: False  # as for tables that are not in the CPU's memory
-    try:
-        balance = Balance(held)
-        x, y = (-v.double().numpy() for v in (held.log_p_a, held.log_p_b))
-        found = {}
-        for name, function in (
-            ("pass", lambda: balance(x, y)),
-            ("five", lambda: measure.metrics(held, PAPER)),
-            ("study", lambda: all_of_a_study(held)),
-        ):
-            with Traffic() as counter:
-                function()
-            found[name] = counter.bytes / cells
-        return {**found, "passes": solve(held).iterations}
-    finally:
-        streams.compiled = compiled
+    """Bytes per cell that the passes move: what joints and metrics cost on a GPU."""
+    held = random_tables(COUNTED)
+    balance = Balance(held)
+    x, y = (-v.double().numpy() for v in (held.log_p_a, held.log_p_b))
+    found = {}
+    for name, function in (
+        ("pass", lambda: balance(x, y)),
+        ("five", lambda: measure.metrics(held, PAPER)),
+        ("study", lambda: all_of_a_study(held)),
+    ):
+        with Traffic() as counter:
+            function()
+        found[name] = counter.bytes / held.log_a.numel()
+    return {**found, "passes": solve(held).iterations}
 
 
 def memory_child(vocab: int) -> dict:
@@ -197,7 +191,6 @@ def memory_child(vocab: int) -> dict:
     pair = Pair(torch.tensor([101, 2000, MASK, MASK, 3000, 102]), (2, 3), (5, 6))
     some = torch.arange(2100)  # above the size that is always computed in float64
     measure.metrics(conditionals(mlm, pair, tokens=(some, some)), PAPER, iterations=3)
-    SPARE.clear()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the mark starts anew
     before = resident()
     measure.metrics(conditionals(mlm, pair), PAPER, iterations=3)
@@ -247,8 +240,6 @@ def main() -> int:
     scans = [scan(name, repeats) for name in MODELS]
     held["vocabulary"] = [row for rows, _ in scans for row in rows]
     held["length"] = [row for _, rows in scans for row in rows]
-    for size in (300, 2100):
-        all_of_a_study(random_tables(size))  # compiles, in both precisions
     held["joints"] = [joints(v, repeats) for v in JOINTS]
     held["memory"] = [memory(v) for v in MEMORY]
     held["traffic"] = traffic()

@@ -71,12 +71,7 @@ def solve(
     Solution
         "auto" and "newton" warn if it did not converge.
     """
-    if solver not in ("auto", "newton", "published"):
-        raise InputError(f"unknown solver {solver!r}; choose auto, newton or published")
-    if not isinstance(tol, (int, float)) or not tol > 0:
-        raise InputError(f"tol is {tol}; it must be positive, for example 1e-5")
-    if iterations is not None and (checks.whole(iterations) or 0) < 1:
-        raise InputError(f"iterations is {iterations}; it must be a whole number, at least 1")
+    check_options(tol, solver, iterations)
     balance = Balance(tables)
     if solver == "published":
         return _published(balance, iterations or STEPS, tol)
@@ -100,6 +95,15 @@ def solve(
             stacklevel=3,
         )
     return solution
+
+
+def check_options(tol=1e-5, solver="auto", iterations=None) -> None:
+    if solver not in ("auto", "newton", "published"):
+        raise InputError(f"unknown solver {solver!r}; choose auto, newton or published")
+    if not isinstance(tol, (int, float)) or not tol > 0:
+        raise InputError(f"tol is {tol}; it must be positive, for example 1e-5")
+    if iterations is not None and (checks.whole(iterations) or 0) < 1:
+        raise InputError(f"iterations is {iterations}; it must be a whole number, at least 1")
 
 
 def objective(tables: Tables, cells: Cells) -> float:

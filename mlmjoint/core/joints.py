@@ -1,13 +1,18 @@
-"""A joint distribution over two tokens, derived from two conditional tables and asked questions.
+"""A joint distribution over two tokens, derived from two conditional tables.
 
-A construction (:mod:`mlmjoint.constructions`) gives a formula for one cell; :class:`Joint`
+A construction (:mod:`mlmjoint.core.constructions`) gives a formula for one cell; :class:`Joint`
 normalises it and evaluates it where asked, in row blocks: nothing here holds a V×V table.
 As everywhere, ``log_a[i, j]`` is log p(a=i | b=j) and ``log_b[i, j]`` is log p(b=j | a=i).
+
+With ``MLMJOINT_ENGINE=reference`` in the environment every joint and metric is computed from the
+dense tables of :mod:`mlmjoint.core.reference` instead: for tests, with the engine off.
 """
 
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Sequence
 from functools import cached_property
 
 import torch
@@ -17,12 +22,12 @@ from ..engine.passes import sums
 from ..engine.passes.cells import Cells
 from ..engine.passes.tiles import row_blocks
 from ..errors import InputError
-from ..names import METHODS
-from . import arnold_gokhale
+from ..names import FACTS, METHODS, PAPER
+from . import arnold_gokhale, reference
 from .constructions import CONSTRUCTIONS, ag_cells
 from .tables import Tables, tables_from_arrays
 
-OPTIONS = {"hcb": {"pivot", "direction"}, "ag": {"tol", "solver", "iterations"}}
+REFERENCE = os.environ.get("MLMJOINT_ENGINE") == "reference"
 
 
 class Joint:
@@ -50,8 +55,7 @@ class Joint:
                 raise InputError(f"{name} = {index.tolist()} must be whole numbers")
             if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
                 raise InputError(f"{name} = {index.tolist()} lies outside 0..{size - 1}")
-        a, b = self.tables.log_a[rows, cols].double(), self.tables.log_b[rows, cols].double()
-        out = self.cells.log_cells(a, b, self.cells.row[rows], self.cells.col[cols])
+        out = self._at(rows, cols)
         return float(out) if out.ndim == 0 else out
 
     def log_table(self) -> torch.Tensor:
@@ -68,15 +72,12 @@ class Joint:
     def log_conditional_a(self, j: int) -> torch.Tensor:
         """log μ(a=i | b=j) for every i, (Va,); -inf throughout where μ(b=j) is zero."""
         j = checks.index("j =", j, self.tables.shape[1])
-        a, b = self.tables.log_a[:, [j]].double(), self.tables.log_b[:, [j]].double()
-        column = self.cells.log_block(a, b, cols=[j])[:, 0]
-        return _normalise(column)
+        return _normalise(self._at(torch.arange(self.tables.shape[0]), j))
 
     def log_conditional_b(self, i: int) -> torch.Tensor:
         """log μ(b=j | a=i) for every j, (Vb,); -inf throughout where μ(a=i) is zero."""
         i = checks.index("i =", i, self.tables.shape[0])
-        row = self._rows([i])[0]
-        return _normalise(row)
+        return _normalise(self._rows([i])[0])
 
     def top(self, n: int = 10) -> list[tuple[str | int, str | int, float]]:
         """The ``n`` most probable pairs: (token at A, token at B, probability), best first."""
@@ -108,6 +109,11 @@ class Joint:
             out[chosen, 1] = _draw(self.log_conditional_b(i).cpu(), int(chosen.sum()), generator)
         return out
 
+    def _at(self, rows, cols) -> torch.Tensor:
+        """log μ at matching indices, float64."""
+        log_a, log_b = (t[rows, cols].double() for t in (self.tables.log_a, self.tables.log_b))
+        return self.cells.log_cells(log_a, log_b, self.cells.row[rows], self.cells.col[cols])
+
     def _rows(self, rows) -> torch.Tensor:
         """log μ of a block of rows, float64."""
         tables = self.tables
@@ -138,34 +144,171 @@ class ArnoldGokhale(Joint):
         return min(bound, self.objective) if bound - self.objective < rounding else bound
 
 
+class ReferenceJoint(Joint):
+    """A joint read from its dense table; ``evidence`` is what the AG solver says of itself."""
+
+    def __init__(self, tables: Tables, method: str, log_mu: torch.Tensor, **evidence):
+        self.tables, self.method, self._log_mu = tables, method, log_mu
+        if bool(log_mu.isnan().any()):
+            raise InputError(f"{method}: no pair of tokens has probability in both tables")
+        self._margins = log_mu.logsumexp(1), log_mu.logsumexp(0)
+        vars(self).update(evidence)
+
+    def _at(self, rows, cols) -> torch.Tensor:
+        return self._log_mu[rows, cols]
+
+    def _rows(self, rows) -> torch.Tensor:
+        return self._log_mu[rows]
+
+
 def joint(tables: Tables, method: str, **options) -> Joint:
-    """Derive a joint from the tables by one of :data:`METHODS`.
+    r"""Derive a joint distribution of two tokens from their two conditional tables.
 
-    Options: ``pivot=``, ``direction=`` for "hcb"; ``tol=``, ``solver=``, ``iterations=`` for "ag".
+    Given p(a | b) and p(b | a), which need not be compatible, find
 
+    .. math:: \mu_{ij} \ge 0, \quad \sum_{ij} \mu_{ij} = 1
+
+    by one of the constructions: "mlm", "mrf", "mrf-l", "hcb", "ag" (those of the paper),
+    "chain-ab", "chain-ba", "chain-mean", "chain-geo", "gibbs".
+
+    Parameters
+    ----------
+    tables : Tables
+        ``log_a`` and ``log_b`` of shape (Va, Vb), as :func:`mlmjoint.conditionals` or
+        :func:`mlmjoint.tables_from_arrays` give them.
+    method : str
+        A name of :data:`mlmjoint.METHODS`.
+    **options
+        ``pivot`` (int) and ``direction`` ("ab" or "ba") for "hcb"; ``tol`` (float), ``solver``
+        ("auto", "newton" or "published") and ``iterations`` (int) for "ag".
+
+    Returns
+    -------
+    Joint
+        Holds vectors only. For "ag" it also has ``residual``, ``iterations``, ``converged``,
+        ``objective`` and ``lower_bound``.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> log_a = np.log([[0.5, 0.5], [0.5, 0.5]])
     >>> log_b = np.log([[0.99, 0.01], [0.01, 0.99]])
-    >>> round(joint_from_tables(log_a, log_b, "mrf").log_prob(0, 0), 3)
+    >>> q = joint(tables_from_arrays(log_a, log_b), "mrf")
+    >>> round(q.log_prob(0, 0), 3)
     -0.703
+
+    References
+    ----------
+    .. [1] Torroba Hennigen and Kim, "Deriving Language Models from Masked Language Models",
+       ACL 2023.
     """
     check_method(method)
     check_options(method, options)
     if method == "ag":
-        return ArnoldGokhale(tables, arnold_gokhale.solve(tables, **options))
-    return Joint(tables, method, CONSTRUCTIONS[method](tables, **options))
+        return _arnold_gokhale(tables, options)
+    cells = CONSTRUCTIONS[method](tables, **options)
+    if REFERENCE:
+        return ReferenceJoint(tables, method, reference.joint(tables, method, **options))
+    return Joint(tables, method, cells)
+
+
+def joints(tables: Tables, methods: Sequence[str] = PAPER, **options) -> dict[str, Joint]:
+    """Derive several joints from the same tables, with one pass for all their marginals.
+
+    Parameters
+    ----------
+    tables : Tables
+        ``log_a`` and ``log_b`` of shape (Va, Vb).
+    methods : sequence of str
+        Names of :data:`mlmjoint.METHODS`; by default the five of the paper.
+    **options
+        ``tol``, ``solver`` and ``iterations`` of "ag" (:func:`joint`).
+
+    Returns
+    -------
+    dict
+        Each :class:`Joint` by name, in the order asked for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> tables = tables_from_arrays(np.log([[0.9, 0.2], [0.1, 0.8]]), np.log([[0.7, 0.3]] * 2))
+    >>> [round(float(np.exp(q.log_prob(0, 0))), 3) for q in joints(tables, ("mrf", "ag")).values()]
+    [0.63, 0.553]
+    """
+    return build(tables, methods, options)[0]
 
 
 def joint_from_tables(
     log_a, log_b, method: str, *, log_p_a=None, log_p_b=None, log_z_a=None, log_z_b=None, **options
 ) -> Joint:
-    """:func:`joint` from two arrays of log-probabilities (Va, Vb), no model needed.
+    """:func:`joint` from two arrays of log-probabilities, without a model.
 
-    "mlm" and the chains also need ``log_p_a`` (Va,) and ``log_p_b`` (Vb,); "mrf-l" needs the
-    normalisers ``log_z_a`` (Vb,) and ``log_z_b`` (Va,).
+    Parameters
+    ----------
+    log_a, log_b : array_like, (Va, Vb)
+        log p(a=i | b=j), whose columns sum to one, and log p(b=j | a=i), whose rows do.
+    method : str
+        A name of :data:`mlmjoint.METHODS`.
+    log_p_a, log_p_b : array_like, (Va,) and (Vb,), optional
+        Predictions with both positions masked: "mlm" and the chains need them.
+    log_z_a, log_z_b : array_like, (Vb,) and (Va,), optional
+        Log normalisers of the contexts: "mrf-l" needs them.
+    **options
+        As for :func:`joint`.
+
+    Returns
+    -------
+    Joint
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> half = np.log([[0.5, 0.5], [0.5, 0.5]])
+    >>> round(joint_from_tables(half, half, "ag").objective, 9)
+    0.0
     """
     tables = tables_from_arrays(log_a, log_b, log_p_a, log_p_b, log_z_a, log_z_b)
     return joint(tables, method, **options)
+
+
+def build(tables: Tables, methods: Sequence[str], options: dict):
+    """The joints by name, and the means of log p(a|b) − log p(b|a) by row and column."""
+    names = list(dict.fromkeys((methods,) if isinstance(methods, str) else methods))
+    for name in names:
+        check_method(name)
+    check_options("ag", options)
+    if REFERENCE:
+        built = {name: joint(tables, name, **(options if name == "ag" else {})) for name in names}
+        return built, None
+    solution = arnold_gokhale.solve(tables, **options) if "ag" in names else None
+    cells = [
+        ag_cells(tables, solution) if name == "ag" else CONSTRUCTIONS[name](tables)
+        for name in names
+    ]
+    margins, ratio_means = sums.log_marginals(tables, cells)
+    built = {
+        name: ArnoldGokhale(tables, solution, margin)
+        if name == "ag"
+        else Joint(tables, name, one, margin)
+        for name, one, margin in zip(names, cells, margins, strict=True)
+    }
+    return built, ratio_means
+
+
+def _arnold_gokhale(tables: Tables, options: dict) -> Joint:
+    if not REFERENCE:
+        return ArnoldGokhale(tables, arnold_gokhale.solve(tables, **options))
+    arnold_gokhale.check_options(**options)
+    log_a, log_b = tables.log_a.double().cpu(), tables.log_b.double().cpu()
+    tol, steps = options.get("tol", 1e-5), options.get("iterations")
+    if options.get("solver") == "published":
+        log_mu, residual, steps = reference.arnold_gokhale(log_a, log_b, steps or 40)
+    else:
+        log_mu, residual, steps = reference.arnold_gokhale(log_a, log_b, steps or 10**5, tol)
+    evidence = {"residual": residual, "iterations": steps, "converged": residual <= tol}
+    objective = reference.ag_objective(log_a, log_b, log_mu)
+    return ReferenceJoint(tables, "ag", log_mu, **evidence, objective=objective)
 
 
 def check_method(method: str) -> None:
@@ -174,10 +317,10 @@ def check_method(method: str) -> None:
 
 
 def check_options(method: str, options: dict) -> None:
-    allowed = OPTIONS.get(method, set())
-    unknown = sorted(set(options) - allowed)
+    allowed = FACTS[method].options
+    unknown = sorted(set(options) - set(allowed))
     if unknown:
-        takes = f"it takes {', '.join(sorted(allowed))}" if allowed else "it takes no options"
+        takes = f"it takes {', '.join(allowed)}" if allowed else "it takes no options"
         raise InputError(f"{method} has no option {unknown[0]!r}; {takes}")
 
 

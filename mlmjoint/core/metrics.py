@@ -16,7 +16,7 @@ kl_true            KL(truth ‖ μ), where the true joint is known
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -24,9 +24,8 @@ from ..engine.passes import sums
 from ..engine.passes.tiles import row_blocks
 from ..errors import InputError
 from ..names import PAPER
-from .arnold_gokhale import solve
-from .constructions import CONSTRUCTIONS, ag_cells
-from .joints import ArnoldGokhale, Joint, check_method, check_options
+from . import reference
+from .joints import REFERENCE, Joint, build
 from .tables import NORMALISATION_TOLERANCE, Tables
 
 INFINITE = 1e24  # the square of a log ratio with a zero on one side only, as the passes see it
@@ -41,30 +40,76 @@ class Pairwise(dict):
         return self[key[::-1]]
 
 
-def joints(tables: Tables, methods: Sequence[str] = PAPER, **options) -> dict[str, Joint]:
-    """Several joints with one shared pass for their normalisers. ``options`` go to AG's solver."""
-    return _joints(tables, methods, options)[0]
-
-
 def metrics(
     tables: Tables,
-    methods: Sequence[str] = PAPER,
+    methods: Sequence[str] | Mapping[str, Joint] = PAPER,
     true_joint: torch.Tensor | None = None,
     **options,
 ) -> dict:
-    """Every metric of every method.
+    r"""How good joints are: every measure of every joint, in nats.
 
-    Returns ``{method: {"u_nll", "p_nll", "a_kl", "g_kl"}, "unary": {"u_nll"}, "incompatibility",
-    "jsd": {(method, method): value}}``. Values that need gold tokens are None without them. With
-    ``true_joint`` (log-probabilities, (Va, Vb)) each method also has ``kl_true``, and "unary" has
-    ``kl_true``: the mean over the true contexts, both directions, of KL(true conditional ‖ MLM's).
+    With gold tokens (i, j), for each joint μ
+
+    .. math:: \text{u\_nll} = -\tfrac12 [\log \mu(a{=}i|b{=}j) + \log \mu(b{=}j|a{=}i)], \quad
+              \text{p\_nll} = -\tfrac12 \log \mu_{ij}
+
+    ``a_kl`` is the mean over all Va + Vb contexts of KL(the model's conditional ‖ μ's) and ``g_kl``
+    that over the two gold contexts.
+
+    Parameters
+    ----------
+    tables : Tables
+        ``log_a`` and ``log_b`` of shape (Va, Vb), with ``gold`` for the measures that need it.
+    methods : sequence of str, or dict of Joint by name
+        Constructions to derive and measure; or joints of these tables that are at hand.
+    true_joint : tensor (Va, Vb), optional
+        Log-probabilities of the true joint. Each joint then also has ``kl_true``, KL(truth ‖ μ),
+        and "unary" the mean of KL(true conditional ‖ the model's) over the true contexts.
+    **options
+        ``tol``, ``solver`` and ``iterations`` of "ag", where methods are names.
+
+    Returns
+    -------
+    dict
+        ``{name: {"u_nll", "p_nll", "a_kl", "g_kl"}, "unary": {"u_nll"}, "incompatibility": float,
+        "jsd": {(name, name): float}}``; None where gold tokens are missing. "ag" also has
+        ``residual`` and ``iterations``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mlmjoint import tables_from_arrays
+    >>> a, b = np.log([[0.9, 0.2], [0.1, 0.8]]), np.log([[0.7, 0.3], [0.4, 0.6]])
+    >>> found = metrics(tables_from_arrays(a, b, gold=(0, 0)), ("mrf", "ag"))
+    >>> found["ag"]["a_kl"] < found["mrf"]["a_kl"], round(found["jsd"]["ag", "mrf"], 4)
+    (True, 0.0261)
+
+    References
+    ----------
+    .. [1] Torroba Hennigen and Kim, "Deriving Language Models from Masked Language Models",
+       ACL 2023, section 3.
     """
-    built, ratio_means = _joints(tables, methods, options)
-    names = list(built)
-    shapes = [built[name].cells for name in names]
-    margins = [built[name].log_marginals() for name in names]
-    kl, jsd, squares = sums.totals(tables, shapes, margins, ratio_means)
-    rows, cols = tables.shape
+    if isinstance(methods, Mapping):
+        built, ratio_means = dict(methods), None
+    else:
+        built, ratio_means = build(tables, methods, options)
+    out = _dense(tables, built) if REFERENCE else _streamed(tables, built, ratio_means)
+    for name, joint in built.items():
+        if hasattr(joint, "residual"):
+            out[name] |= {"residual": joint.residual, "iterations": joint.iterations}
+    if true_joint is not None:
+        _against_truth(tables, built, true_joint, out)
+    return out
+
+
+def _streamed(tables: Tables, built: dict[str, Joint], ratio_means) -> dict:
+    """All measures that need no truth, by one pass over the tables."""
+    names, (rows, cols) = list(built), tables.shape
+    if ratio_means is None:
+        ratio_means = sums.log_marginals(tables, [])[1]
+    cells = [joint.cells for joint in built.values()]
+    margins = [joint.log_marginals() for joint in built.values()]
+    kl, jsd, squares = sums.totals(tables, cells, margins, ratio_means)
     out: dict = {"unary": {"u_nll": _unary(tables)}}
     for k, name in enumerate(names):
         a_kl = max(0.0, float(kl[k]) / (rows + cols))
@@ -78,34 +123,15 @@ def metrics(
             for l in range(k)
         }
     )
-    if "ag" in built:
-        ag = built["ag"]
-        out["ag"] |= {"residual": ag.residual, "iterations": ag.iterations}
-    if true_joint is not None:
-        _against_truth(tables, built, true_joint, out)
     return out
 
 
-def _joints(tables: Tables, methods: Sequence[str], options: dict):
-    if isinstance(methods, str):
-        methods = (methods,)
-    for method in methods:
-        check_method(method)
-    names = list(dict.fromkeys(methods))
-    check_options("ag", options)
-    solution = solve(tables, **options) if "ag" in names else None
-    shapes = [
-        ag_cells(tables, solution) if name == "ag" else CONSTRUCTIONS[name](tables)
-        for name in names
-    ]
-    margins, ratio_means = sums.log_marginals(tables, shapes)
-    built = {
-        name: ArnoldGokhale(tables, solution, margin)
-        if name == "ag"
-        else Joint(tables, name, shape, margin)
-        for name, shape, margin in zip(names, shapes, margins, strict=True)
-    }
-    return built, ratio_means
+def _dense(tables: Tables, built: dict[str, Joint]) -> dict:
+    """The same from the dense reference."""
+    logs = tables.log_a.double().cpu(), tables.log_b.double().cpu()
+    dense = {name: q._rows(slice(None)) for name, q in built.items()}
+    out = reference.metrics(*logs, dense, tables.gold_cell)
+    return {**out, "jsd": Pairwise(out["jsd"])}
 
 
 def _unary(tables: Tables) -> float | None:

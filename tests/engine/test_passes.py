@@ -41,10 +41,9 @@ def some_joints(tables) -> list[Cells]:
     joints.append(Cells("product", *vectors(), 0.5, 0.5))
     joints.append(Cells("mixture", *(v.log_softmax(0) for v in vectors())))
     joints.append(Cells("ag", *(-v.log_softmax(0) for v in vectors())))
-    logs = [joint.log_block(*double(tables)[:2]) for joint in joints]
-    return [
-        joint.shift(-float(log.logsumexp((0, 1)))) for joint, log in zip(joints, logs, strict=True)
-    ]
+    both = tables.log_a.double(), tables.log_b.double()
+    totals = [joint.log_block(*both).logsumexp((0, 1)) for joint in joints]
+    return [joint.shift(-float(total)) for joint, total in zip(joints, totals, strict=True)]
 
 
 @pytest.mark.parametrize("case", CASES)

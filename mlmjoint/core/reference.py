@@ -1,0 +1,256 @@
+"""The paper in its plainest form: dense, float64, one function for each equation.
+
+``log_a[i, j]`` is log p(a=i | b=j) and ``log_b[i, j]`` is log p(b=j | a=i), both (Va, Vb); every
+joint is a table log μ of that shape. Nothing here is fast: it is what every fast path is tested
+against. The name in brackets is the label of the equation in the book's chapter on notation.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import torch
+
+Tensor = torch.Tensor
+
+
+# ------------------------------------------------------------------ the 2V forward passes
+
+
+@torch.inference_mode()
+def plain_forwards(model, input_ids: Tensor, masked: int, substituted: int, tokens=None) -> Tensor:
+    """Logits at ``masked`` with each token in turn at ``substituted``, (V, V), one row each."""
+    tokens = torch.arange(model.config.vocab_size) if tokens is None else tokens
+    rows = []
+    for token in tokens:
+        sequence = input_ids.clone()
+        sequence[substituted] = token
+        rows.append(model(input_ids=sequence[None].to(model.device)).logits[0, masked].double())
+    return torch.stack(rows).cpu()
+
+
+def conditional_tables(model, input_ids: Tensor, a: int, b: int) -> dict[str, Tensor]:
+    """Both tables, their normalisers and the two-mask predictions of masked positions a and b."""
+    logits_a = plain_forwards(model, input_ids, masked=a, substituted=b).t()  # (Va, Vb)
+    logits_b = plain_forwards(model, input_ids, masked=b, substituted=a)  # (Va, Vb)
+    log_z_a, log_z_b = logits_a.logsumexp(0), logits_b.logsumexp(1)
+    both_masked = model(input_ids=input_ids[None].to(model.device)).logits[0].detach().double()
+    return {
+        "log_a": logits_a - log_z_a,
+        "log_b": logits_b - log_z_b[:, None],
+        "log_z_a": log_z_a,
+        "log_z_b": log_z_b,
+        "log_p_a": both_masked[a].log_softmax(0).cpu(),
+        "log_p_b": both_masked[b].log_softmax(0).cpu(),
+    }
+
+
+# ------------------------------------------------------------------ ten joints
+
+
+def normalised(log_table: Tensor) -> Tensor:
+    """The table scaled so that all its probabilities sum to one."""
+    return log_table - log_table.logsumexp((0, 1))
+
+
+def mlm(log_p_a: Tensor, log_p_b: Tensor) -> Tensor:
+    """μ_ij = p(a=i) p(b=j)  (eq-mlm)."""
+    return normalised(log_p_a[:, None] + log_p_b)
+
+
+def mrf(log_a: Tensor, log_b: Tensor) -> Tensor:
+    """μ_ij ∝ p(a=i | b=j) p(b=j | a=i)  (eq-mrf)."""
+    return normalised(log_a + log_b)
+
+
+def mrf_logits(log_a: Tensor, log_b: Tensor, log_z_a: Tensor, log_z_b: Tensor) -> Tensor:
+    """μ_ij ∝ exp(z^a_ij + z^b_ij)  (eq-mrf-l)."""
+    return normalised((log_a + log_z_a) + (log_b + log_z_b[:, None]))
+
+
+def hcb(log_a: Tensor, log_b: Tensor, pivot: int) -> Tensor:
+    """μ_ij ∝ p(a=i | b=j) / p(a=i* | b=j) · p(b=j | a=i*) for the pivot i*  (eq-hcb)."""
+    return normalised(log_a - log_a[pivot] + log_b[pivot])
+
+
+def arnold_gokhale(log_a: Tensor, log_b: Tensor, steps: int = 40, tol: float = 0.0):
+    """μ ← Q / (1/μ_A + 1/μ_B), from the uniform joint: log μ, its residual, the steps taken.
+
+    It converges to argmin J(μ) (eq-ag); the published number of steps is 40. Stops early once
+    every balance equation holds to ``tol``.
+    """
+    q = log_a.exp() + log_b.exp()
+    mu_a, mu_b = (q.new_full((n,), 1 / n) for n in q.shape)
+    taken, residual = 0, math.inf
+    while taken < steps and residual > tol:
+        residual = ag_residual(log_a, log_b, mu_a, mu_b)
+        mu = q / (1 / mu_a[:, None] + 1 / mu_b)
+        mu = mu / mu.sum()
+        mu_a, mu_b = mu.sum(1), mu.sum(0)
+        taken += 1
+    return mu.log(), residual, taken
+
+
+def chain_ab(log_p_a: Tensor, log_b: Tensor) -> Tensor:
+    """μ_ij = p(a=i) p(b=j | a=i)  (eq-chain-ab)."""
+    return normalised(log_p_a[:, None] + log_b)
+
+
+def chain_ba(log_p_b: Tensor, log_a: Tensor) -> Tensor:
+    """μ_ij = p(b=j) p(a=i | b=j)  (eq-chain-ba)."""
+    return normalised(log_p_b + log_a)
+
+
+def chain_mean(log_chain_ab: Tensor, log_chain_ba: Tensor) -> Tensor:
+    """μ = ½ [chain-ab + chain-ba]  (eq-chain-mean)."""
+    return normalised(torch.logaddexp(log_chain_ab, log_chain_ba))
+
+
+def chain_geo(log_chain_ab: Tensor, log_chain_ba: Tensor) -> Tensor:
+    """μ ∝ √(chain-ab · chain-ba)  (eq-chain-geo)."""
+    return normalised((log_chain_ab + log_chain_ba) / 2)
+
+
+def gibbs(log_a: Tensor, log_b: Tensor) -> Tensor:
+    """μ_ij = ½ [p(a=i | b=j) m_B(j) + p(b=j | a=i) m_A(i)]  (eq-gibbs)."""
+    m_a, m_b = gibbs_marginals(log_a, log_b)
+    return normalised(((log_a.exp() * m_b + log_b.exp() * m_a[:, None]) / 2).log())
+
+
+def gibbs_marginals(log_a: Tensor, log_b: Tensor) -> tuple[Tensor, Tensor]:
+    """m_A = P_a m_B and m_B = P_bᵀ m_A: the eigenvector of P_a P_bᵀ for the eigenvalue one."""
+    values, vectors = torch.linalg.eig(log_a.exp() @ log_b.exp().T)
+    m_a = vectors[:, values.real.argmax()].real.abs()
+    m_a = m_a / m_a.sum()
+    return m_a, log_b.exp().T @ m_a
+
+
+# ------------------------------------------------------------------ measures
+
+
+class DenseJoint:
+    """A joint given as its table of logs (Va, Vb), for example a true one."""
+
+    def __init__(self, log_table: Tensor):
+        self.log_table = log_table
+
+    def log_prob(self, i, j) -> Tensor:
+        return self.log_table[torch.as_tensor(i), torch.as_tensor(j)]
+
+    def log_marginals(self) -> tuple[Tensor, Tensor]:
+        return self.log_table.logsumexp(1), self.log_table.logsumexp(0)
+
+
+def conditionals_of(log_mu: Tensor) -> tuple[Tensor, Tensor]:
+    """log μ(a=i | b=j) and log μ(b=j | a=i); all zero (-inf) where a context has no probability."""
+    given_b = log_mu - log_mu.logsumexp(0).nan_to_num(neginf=0.0)
+    given_a = log_mu - log_mu.logsumexp(1, keepdim=True).nan_to_num(neginf=0.0)
+    return given_b, given_a
+
+
+def kl(log_p: Tensor, log_q: Tensor, dim=(0, 1)) -> Tensor:
+    """Σ p log(p / q), with 0 · log 0 = 0."""
+    p = log_p.exp()
+    return torch.where(p > 0, p * (log_p - log_q), torch.zeros_like(p)).sum(dim)
+
+
+def u_nll(log_mu: Tensor, gold: tuple[int, int]) -> float:
+    """−½ [log μ(a=g_A | b=g_B) + log μ(b=g_B | a=g_A)]  (eq-u-ppl)."""
+    given_b, given_a = conditionals_of(log_mu)
+    return float(-0.5 * (given_b[gold] + given_a[gold]))
+
+
+def p_nll(log_mu: Tensor, gold: tuple[int, int]) -> float:
+    """−½ log μ(g_A, g_B)  (eq-p-ppl)."""
+    return float(-0.5 * log_mu[gold])
+
+
+def ag_objective(log_a: Tensor, log_b: Tensor, log_mu: Tensor) -> float:
+    """J(μ) = Σ_j KL(p(·|b=j) ‖ μ(·|b=j)) + Σ_i KL(p(·|a=i) ‖ μ(·|a=i))  (eq-ag-objective)."""
+    given_b, given_a = conditionals_of(log_mu)
+    return float(kl(log_a, given_b) + kl(log_b, given_a))
+
+
+def ag_residual(log_a: Tensor, log_b: Tensor, mu_a: Tensor, mu_b: Tensor) -> float:
+    """The largest violation of the balance equations at α = 1/μ_A, β = 1/μ_B  (eq-ag-balance)."""
+    q = log_a.exp() + log_b.exp()
+    share = (mu_b.log() - mu_a.log()[:, None]).sigmoid()  # α_i / (α_i + β_j)
+    rows, cols = (q * share).sum(1), (q * (1 - share)).sum(0)
+    return float(torch.cat([rows, cols]).sub(1).abs().max())
+
+
+def a_kl(log_a: Tensor, log_b: Tensor, log_mu: Tensor) -> float:
+    """J(μ) divided by the number of contexts  (eq-a-kl)."""
+    return ag_objective(log_a, log_b, log_mu) / sum(log_mu.shape)
+
+
+def g_kl(log_a: Tensor, log_b: Tensor, log_mu: Tensor, gold: tuple[int, int]) -> float:
+    """½ [KL(p(·|b=g_B) ‖ μ(·|b=g_B)) + KL(p(·|a=g_A) ‖ μ(·|a=g_A))]  (eq-g-kl)."""
+    (i, j), (given_b, given_a) = gold, conditionals_of(log_mu)
+    return float(0.5 * (kl(log_a[:, j], given_b[:, j], 0) + kl(log_b[i], given_a[i], 0)))
+
+
+def jsd(log_mu: Tensor, log_nu: Tensor) -> float:
+    """½ KL(μ ‖ m) + ½ KL(ν ‖ m) with m = ½ (μ + ν)  (eq-jsd)."""
+    log_m = torch.logaddexp(log_mu, log_nu) - math.log(2)
+    return float(0.5 * (kl(log_mu, log_m) + kl(log_nu, log_m)))
+
+
+def incompatibility(log_a: Tensor, log_b: Tensor) -> float:
+    """The mean square of log p(a|b)/p(b|a) less its row and column means  (eq-incompatibility)."""
+    log_c = torch.where((log_a == -torch.inf) & (log_b == -torch.inf), 0.0, log_a - log_b)
+    if not bool(torch.isfinite(log_c).all()):
+        return math.inf
+    centred = log_c + log_c.mean() - log_c.mean(1, keepdim=True) - log_c.mean(0)
+    return float(centred.square().mean())
+
+
+# ------------------------------------------------------------------ all of them
+
+PARTS = ("log_a", "log_b", "log_z_a", "log_z_b", "log_p_a", "log_p_b")
+
+
+def joint(tables, method: str, pivot: int | None = None, direction: str = "ab") -> Tensor:
+    """log μ (Va, Vb) of one construction; Arnold-Gokhale after the published 40 steps."""
+    parts = (getattr(tables, name) for name in PARTS)
+    log_a, log_b, log_z_a, log_z_b, log_p_a, log_p_b = (
+        None if part is None else part.double().cpu() for part in parts
+    )
+    if method == "hcb":
+        first, second, log_p = (log_a, log_b, log_p_a)
+        if direction == "ba":
+            first, second, log_p = log_b.T, log_a.T, log_p_b
+        if pivot is None:
+            pivot = int((first.logsumexp(1) if log_p is None else log_p).argmax())
+        log_mu = hcb(first, second, pivot)
+        return log_mu if direction == "ab" else log_mu.T
+    if method in ("chain-mean", "chain-geo"):
+        mean = chain_mean if method == "chain-mean" else chain_geo
+        return mean(chain_ab(log_p_a, log_b), chain_ba(log_p_b, log_a))
+    formulas = {
+        "mlm": lambda: mlm(log_p_a, log_p_b),
+        "mrf": lambda: mrf(log_a, log_b),
+        "mrf-l": lambda: mrf_logits(log_a, log_b, log_z_a, log_z_b),
+        "ag": lambda: arnold_gokhale(log_a, log_b)[0],
+        "chain-ab": lambda: chain_ab(log_p_a, log_b),
+        "chain-ba": lambda: chain_ba(log_p_b, log_a),
+        "gibbs": lambda: gibbs(log_a, log_b),
+    }
+    return formulas[method]()
+
+
+def metrics(log_a: Tensor, log_b: Tensor, joints: dict[str, Tensor], gold=None) -> dict:
+    """Every measure of each joint, arranged as ``mlmjoint.metrics`` does."""
+    out: dict = {"unary": {"u_nll": None}}
+    if gold is not None:
+        out["unary"]["u_nll"] = float(-0.5 * (log_a[gold] + log_b[gold]))
+    for name, log_mu in joints.items():
+        out[name] = {"u_nll": None, "p_nll": None, "g_kl": None}
+        if gold is not None:
+            out[name] = {"u_nll": u_nll(log_mu, gold), "p_nll": p_nll(log_mu, gold)}
+            out[name]["g_kl"] = g_kl(log_a, log_b, log_mu, gold)
+        out[name]["a_kl"] = a_kl(log_a, log_b, log_mu)
+    out["incompatibility"] = incompatibility(log_a, log_b)
+    out["jsd"] = {(x, y): jsd(joints[x], joints[y]) for x, y in itertools.combinations(joints, 2)}
+    return out
