@@ -33,7 +33,7 @@ from mlmjoint.core.joints import METHODS
 from mlmjoint.core.metrics import PAPER
 from mlmjoint.core.pairs import Pair
 from mlmjoint.engine.forward import write
-from mlmjoint.engine.forward.architectures import product
+from mlmjoint.engine.forward.architectures import Linear
 from mlmjoint.engine.forward.routes import choose_route
 from mlmjoint.engine.passes.balance import Balance
 from mlmjoint.studies.variants import variants
@@ -118,7 +118,7 @@ def tables(name: str, model, length: int, repeats: int) -> dict:
 
 def product_rate(repeats: int) -> float:
     """Operations a second of a bare product in the shape of a 768-wide feed-forward layer."""
-    multiply = product(torch.randn(3072, 768), torch.zeros(3072))
+    multiply = Linear(torch.randn(3072, 768), torch.zeros(3072))
     left, out = torch.randn(768, 768), torch.empty(768, 3072)
     seconds = [timed(multiply, left, out) for _ in range(5 * repeats + 1)][1:]
     return 2.0 * 768 * 768 * 3072 / statistics.median(seconds)

@@ -19,7 +19,7 @@ from transformers import BertConfig, BertForMaskedLM
 
 from benchmarks.baseline import fill_table
 from mlmjoint.engine.forward import write
-from mlmjoint.engine.forward.architectures import product
+from mlmjoint.engine.forward.architectures import Linear
 from mlmjoint.engine.forward.routes import choose_route
 
 RESULTS = Path(__file__).parent / "results" / "tables.json"
@@ -84,7 +84,7 @@ def gemm_rate(model, rows: int) -> float:
             weights.append(linear.weight.detach())
     inputs = {w.shape[1]: torch.randn(rows, w.shape[1]) for w in weights}
     outputs = {w.shape[0]: torch.empty(rows, w.shape[0]) for w in weights}
-    products = [product(w, torch.zeros(len(w))) for w in weights]
+    products = [Linear(w, torch.zeros(len(w))) for w in weights]
     started = time.process_time()
     for multiply, w in zip(products, weights, strict=True):
         multiply(inputs[w.shape[1]], out=outputs[len(w)])

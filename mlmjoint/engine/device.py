@@ -10,45 +10,34 @@ import torch
 
 from ..errors import InputError
 
-DTYPES = {
-    "float32": torch.float32,
-    "float64": torch.float64,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+DTYPES = {name: getattr(torch, name) for name in ("float32", "float64", "bfloat16", "float16")}
 
 # Docker's memory limit, in version 2 and 1 of control groups.
-CONTAINER_LIMITS = (
-    "/sys/fs/cgroup/memory.max",
-    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-)
+CONTAINER_LIMITS = "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"
 
 
 def pick_device(name: str | torch.device = "auto") -> torch.device:
     """Turn a name into a device that exists here; "auto" prefers cuda, then mps, then cpu."""
+    counts = {
+        "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        "mps": int(torch.backends.mps.is_available()),
+        "cpu": 1,
+    }
     if isinstance(name, str) and name == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda")
-        if torch.backends.mps.is_available():
-            return torch.device("mps")
-        return torch.device("cpu")
+        return torch.device(next(kind for kind, count in counts.items() if count))
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:
         raise InputError(
             f"unknown device {name!r}; choose auto, cpu, cuda, cuda:N or mps"
         ) from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"device {str(name)!r} asked for but this torch sees no GPU; use 'cpu'")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        count = torch.cuda.device_count()
-        raise InputError(
-            f"device {str(name)!r} does not exist; {count} GPU(s) are here, from cuda:0"
-        )
-    if device.type == "mps" and not torch.backends.mps.is_available():
-        raise InputError("device 'mps' asked for but this torch has no Metal support; use 'cpu'")
-    if device.type not in ("cpu", "cuda", "mps"):
+    if device.type not in counts:
         raise InputError(f"device {str(name)!r} is not supported; choose auto, cpu, cuda or mps")
+    if (device.index or 0) >= counts[device.type]:
+        raise InputError(
+            f"no device {str(name)!r} here; torch sees {counts[device.type]} of type "
+            f"{device.type}; use 'cpu'"
+        )
     return device
 
 
@@ -83,19 +72,13 @@ def free_memory(device: str | torch.device) -> int:
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     if device.type == "mps":
         return torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory()
-    free = _physical_memory() // 2  # a safe guess where /proc is missing (macOS, Windows)
-    with contextlib.suppress(OSError, StopIteration):
+    free = 4 * 1024**3  # where nothing is known (Windows)
+    with contextlib.suppress(AttributeError, ValueError, OSError):  # half of it: macOS
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    with contextlib.suppress(OSError, StopIteration):  # Linux
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        line = next(line for line in lines if line.startswith("MemAvailable:"))
-        free = int(line.split()[1]) * 1024
+        free = next(int(line.split()[1]) * 1024 for line in lines if "MemAvailable" in line)
     for limit in CONTAINER_LIMITS:
         with contextlib.suppress(OSError, ValueError):  # no such file, or no limit: "max"
             free = min(free, int(Path(limit).read_text(encoding="ascii")))
     return free
-
-
-def _physical_memory() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 8 * 1024**3

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM
 
-from mlmjoint.engine.forward.architectures import product, read_stack
+from mlmjoint.engine.forward.architectures import Linear, read_stack
 from mlmjoint.engine.forward.encoder import Substitutions
 from mlmjoint.engine.forward.readout import find_head, log_probs_at
 
@@ -62,7 +62,7 @@ def test_a_product_is_a_linear_layer(dtype, capability, monkeypatch):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     torch.manual_seed(0)
     layer, wide = nn.Linear(24, 40).to(dtype), torch.randn(7, 3, 24).to(dtype)
-    multiply, x = product(layer.weight, layer.bias), wide[:, 1]  # rows that do not touch
+    multiply, x = Linear(layer.weight, layer.bias), wide[:, 1]  # rows that do not touch
     with torch.inference_mode():
         expected = layer(x)
         tolerance = 0.02 if dtype == torch.bfloat16 else 2e-6  # outputs are of the order of one
@@ -71,13 +71,13 @@ def test_a_product_is_a_linear_layer(dtype, capability, monkeypatch):
         torch.testing.assert_close(result, expected, atol=tolerance, rtol=0)
 
 
-def test_the_first_product_is_w1_behind_the_layer_norm():
+def test_the_first_product_is_up_behind_the_layer_norm():
     stack = read_stack(small_bert().double())
     layer, y = stack.layers[0], torch.randn(5, 24, dtype=torch.float64)
     w, by_head, shift = stack.first_product
     scale = (y.var(-1, correction=0) + layer.norm1.eps).rsqrt()[:, None]
-    torch.testing.assert_close(scale * (y @ w) + shift, layer.norm1(y) @ layer.w1)
-    torch.testing.assert_close((y @ layer.w_o) @ w, y @ by_head.reshape(24, -1))
+    torch.testing.assert_close(scale * (y @ w) + shift, layer.norm1(y) @ layer.up.weight)
+    torch.testing.assert_close((y @ layer.o.weight) @ w, y @ by_head.reshape(24, -1))
 
 
 def test_the_head_alone_equals_the_models_logits():

@@ -13,24 +13,37 @@ from torch import nn
 from .readout import check_kinds
 
 Tensor = torch.Tensor
-Product = Callable[..., Tensor]  # (x, out=None) -> Tensor
+
+
+class Linear:
+    """x (n, K) -> x·weight + bias (n, N), from the weight (N, K) of an nn.Linear."""
+
+    def __init__(self, weight: Tensor, bias: Tensor):
+        self.weight, self.bias, self.packed = weight.t(), bias, None
+        # On a CPU with AVX-512, oneDNN multiplies a weight that is packed once faster than
+        # torch.addmm, which packs it in every call; with AVX2 it is slower.
+        in_float32 = weight.device.type == "cpu" and weight.dtype == torch.float32
+        if in_float32 and torch.backends.cpu.get_cpu_capability() == "AVX512":
+            weight = weight.detach().contiguous()
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+
+    def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """The result, in ``out`` unless the weight is packed."""
+        if self.packed is None:
+            return torch.addmm(self.bias, x, self.weight, out=out)
+        # What torch.compile lowers a frozen linear layer to.
+        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
 
 
 @dataclass
 class Layer:
     """x = norm1(x + o(attention(qkv(x)))); x = norm2(x + down(act(up(x))))."""
 
-    qkv: Product  # (n, H) -> (n, 3H); the key bias shifts a query's scores alike: softmax drops it
-    w_qkv: Tensor  # (H, 3H)
-    b_q: Tensor  # (H,)
-    o: Product  # (n, H) -> (n, H), with the value bias in it: attention weights sum to one
-    w_o: Tensor  # (H, H)
-    b_o: Tensor  # (H,)
+    qkv: Linear  # H -> 3H; the key bias shifts a query's scores alike: softmax drops it
+    o: Linear  # H -> H, with the value bias in it: attention weights sum to one
     norm1: nn.LayerNorm
-    up: Product  # (n, H) -> (n, F)
-    w1: Tensor  # (H, F)
-    b1: Tensor  # (F,)
-    down: Product  # (n, F) -> (n, H)
+    up: Linear  # H -> F
+    down: Linear  # F -> H
     norm2: nn.LayerNorm
     act: Callable[[Tensor], Tensor]
 
@@ -53,16 +66,16 @@ class Stack:
 
     @cached_property
     def first_product(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The first layer's w1 behind its layer norm, but for the norm's scale.
+        """The first layer's ``up`` behind its layer norm, without the norm's scale.
 
-        norm1(y)·w1 = scale(y) y·w + shift. Returns w (H, F), w for a head's value (heads, d, F),
+        norm1(y)·up = scale(y) y·w + shift. Returns w (H, F), w for a head's value (heads, d, F),
         and the shift (F,).
         """
         layer = self.layers[0]
-        w = layer.norm1.weight[:, None] * layer.w1
+        w = layer.norm1.weight[:, None] * layer.up.weight
         w = w - w.mean(0)  # which takes off the mean of y
-        by_head = layer.w_o.reshape(self.heads, -1, layer.w_o.shape[1])  # (heads, d, H)
-        return w, torch.matmul(by_head, w), layer.norm1.bias @ layer.w1
+        by_head = layer.o.weight.reshape(self.heads, -1, w.shape[0])  # (heads, d, H)
+        return w, torch.matmul(by_head, w), layer.norm1.bias @ layer.up.weight
 
 
 def read_stack(model: nn.Module) -> Stack | None:
@@ -106,37 +119,9 @@ def _layer(q, k, v, o, norm1, up, down, norm2, act) -> Layer:
     # One matrix makes the three projections a single product.
     w_qkv = torch.cat([q.weight, k.weight, v.weight])
     b_qkv = torch.cat([q.bias, torch.zeros_like(k.bias), torch.zeros_like(v.bias)])
-    b_o = torch.addmv(o.bias, o.weight, v.bias)
-    return Layer(
-        qkv=product(w_qkv, b_qkv),
-        w_qkv=w_qkv.t(),
-        b_q=q.bias,
-        o=product(o.weight, b_o),
-        w_o=o.weight.t(),
-        b_o=b_o,
-        norm1=norm1,
-        up=product(up.weight, up.bias),
-        w1=up.weight.t(),
-        b1=up.bias,
-        down=product(down.weight, down.bias),
-        norm2=norm2,
-        act=act,
-    )
-
-
-def product(weight: Tensor, bias: Tensor) -> Product:
-    """The function x (n, K) -> x·weightᵀ + bias (n, N), for a weight (N, K) of nn.Linear.
-
-    On a CPU with AVX-512, oneDNN multiplies a weight that is packed once faster than torch.addmm,
-    which packs it in every call; with AVX2 it is slower. The packed product ignores ``out``.
-    """
-    float32_on_cpu = weight.device.type == "cpu" and weight.dtype == torch.float32
-    if float32_on_cpu and torch.backends.cpu.get_cpu_capability() == "AVX512":
-        # What torch.compile lowers a frozen linear layer to.
-        packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), None)
-        linear = torch.ops.mkldnn._linear_pointwise
-        return lambda x, out=None: linear(x, packed, bias, "none", [], "")
-    return lambda x, out=None: torch.addmm(bias, x, weight.t(), out=out)
+    qkv, o = Linear(w_qkv, b_qkv), Linear(o.weight, torch.addmv(o.bias, o.weight, v.bias))
+    up, down = Linear(up.weight, up.bias), Linear(down.weight, down.bias)
+    return Layer(qkv, o, norm1, up, down, norm2, act)
 
 
 def _embedder(embeddings, project: nn.Module | None = None) -> Callable:

@@ -59,14 +59,14 @@ class Substitutions:
         wide = torch.promote_types(x.dtype, torch.float32)
         self.log_norm = scores.to(wide).logsumexp(-1).to(x.dtype)  # (kept, heads)
         context = torch.einsum("thu,uhd->thd", scores.softmax(-1), self.v)
-        self.w_o = layer.w_o.reshape(heads, -1, width)  # (heads, d, H)
+        self.w_o = layer.o.weight.reshape(heads, -1, width)  # (heads, d, H)
         self.old = torch.einsum("thd,hdk->thk", context, self.w_o).contiguous()  # (kept, heads, H)
-        self.base = self.old.sum(1) + layer.b_o + x[self.kept]  # (kept, H)
+        self.base = self.old.sum(1) + layer.o.bias + x[self.kept]  # (kept, H)
         if len(self.kept) > 1:
             w_1, self.w_o1, shift = self.stack.first_product
             self.old1 = torch.einsum("thd,hdf->thf", context, self.w_o1).contiguous()
             self.base1 = self.base @ w_1  # (T, F)
-            self.shift1 = shift + layer.b1  # (F,)
+            self.shift1 = shift + layer.up.bias  # (F,)
 
     def _first_layer(self, tokens: Tensor) -> Tensor:
         layer, heads = self.stack.layers[0], self.stack.heads
@@ -125,9 +125,9 @@ class Substitutions:
     def _last_attention(self, layer: Layer, x: Tensor) -> Tensor:
         n, _, width = x.shape
         heads = self.stack.heads
-        w_q, w_k, w_v = layer.w_qkv.split(width, 1)  # (H, H) each
+        w_q, w_k, w_v = layer.qkv.weight.split(width, 1)  # (H, H) each
         here = x[:, self.m]  # (n, H)
-        q = torch.addmm(layer.b_q, here, w_q).view(n, heads, -1).transpose(0, 1)
+        q = torch.addmm(layer.qkv.bias[:width], here, w_q).view(n, heads, -1).transpose(0, 1)
         d = q.shape[-1]
         by_head = w_k.view(width, heads, d).permute(1, 2, 0)  # (heads, d, H)
         probe = torch.bmm(q * d**-0.5, by_head).transpose(0, 1)  # (n, heads, H)
@@ -141,7 +141,7 @@ class Substitutions:
         """norm2(x + down(act(inner))), where inner is up(x) unless given."""
         flat = x.view(-1, x.shape[-1])
         if inner is None:
-            space = self._space("inner", (len(flat), len(layer.b1)), x)
+            space = self._space("inner", (len(flat), len(layer.up.bias)), x)
             inner = layer.up(flat, out=space)
         inner = _activate(layer.act, inner.view(len(flat), -1))
         return layer.norm2(layer.down(inner).add_(flat)).view(x.shape)

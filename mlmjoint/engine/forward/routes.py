@@ -85,10 +85,17 @@ def choose_route(model: nn.Module, input_ids: Tensor, positions: tuple[int, int]
 def _find_verdict(model: nn.Module, input_ids: Tensor, positions: tuple[int, int]) -> str:
     if find_head(model) is None:
         return "plain"
+    masked, substituted = positions
+    # Two real tokens of the sentence itself: any vocabulary has them.
+    tokens = torch.stack([input_ids[0], input_ids[-1]]).to(next(model.parameters()).device)
+    expected = Route(model, "plain").reader(input_ids, substituted, masked)(tokens)  # (2, V)
+    if not bool(torch.isfinite(expected).all()):
+        return "plain"  # conditionals() will name the culprit
+    tolerance = TOLERANCE.get(expected.dtype, 0.1) * max(1.0, float(expected.abs().max()))
     for name in ("head",) if read_stack(model) is None else ("fast", "head"):
-        error, tolerance = route_error(model, name, input_ids, positions)
-        if error is None:
-            return "plain"  # conditionals() will name the culprit
+        route = Route(model, name)
+        logits = route.head.logits(route.reader(input_ids, substituted, masked)(tokens))
+        error = float((logits - expected).abs().max())
         if error <= tolerance:
             return name
         warnings.warn(
@@ -97,22 +104,3 @@ def _find_verdict(model: nn.Module, input_ids: Tensor, positions: tuple[int, int
             stacklevel=4,
         )
     return "plain"
-
-
-def route_error(
-    model: nn.Module, name: str, input_ids: Tensor, positions: tuple[int, int]
-) -> tuple[float | None, float]:
-    """How far a route's logits are from the plain forward's, and how far rounding may take them.
-
-    The error is None if the plain logits are not finite.
-    """
-    masked, substituted = positions
-    # Two real tokens of the sentence itself: any vocabulary has them.
-    tokens = torch.stack([input_ids[0], input_ids[-1]]).to(next(model.parameters()).device)
-    expected = Route(model, "plain").reader(input_ids, substituted, masked)(tokens)  # (2, V)
-    if not bool(torch.isfinite(expected).all()):
-        return None, 0.0
-    route = Route(model, name)
-    logits = route.head.logits(route.reader(input_ids, substituted, masked)(tokens))
-    tolerance = TOLERANCE.get(logits.dtype, 0.1) * max(1.0, float(expected.abs().max()))
-    return float((logits - expected).abs().max()), tolerance
