@@ -25,7 +25,7 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast_object_list
 from tqdm import tqdm
 
-from .. import checks
+from .. import checks, lifeline
 from ..engine.device import pick_device
 from ..errors import InputError
 from .checkpoints import Checkpoints, check_plan, leads

@@ -1,13 +1,18 @@
-"""What Ray workers ask for on machines of every kind, and what becomes of those that die."""
+"""What Ray workers ask for on machines of every kind, and what happens when they die."""
 
+import os
+import signal
+import time
 from collections import deque
 from types import SimpleNamespace
 
 import pytest
 import torch
+from small_study import mlm, stripped, text, whole  # noqa: F401
 
 from mlmjoint.errors import InputError
 from mlmjoint.studies.measure import Job
+from mlmjoint.studies.study import study
 from mlmjoint.studies.workers import MOST_DEATHS, RayEngine, device_name
 
 
@@ -141,3 +146,25 @@ def test_deaths_while_loading_count_in_a_row():
     assert done("aa." + ".".join(["aaa."] * 4), "vwxyz")[0] == "vwxyz"
     with pytest.raises(InputError, match=f"{MOST_DEATHS} workers died while loading"):
         done("a" * MOST_DEATHS)
+
+
+@pytest.mark.slow
+def test_ray_gives_the_same_records_though_a_worker_is_killed(tiny_model, text, whole, tmp_path):
+    pytest.importorskip("ray")
+    engine, killed = RayEngine(workers=2), []
+
+    def kill_one(record):
+        if len(engine.pids) < 2:
+            time.sleep(1)  # one worker may be ready long before the other
+        if not killed and len(engine.pids) == 2:
+            killed.append(engine.pids[1])
+            os.kill(engine.pids[1], signal.SIGKILL)
+
+    out = tmp_path / "ray"
+    done = study(str(tiny_model), f"text:{text}", out, engine=engine, on_record=kill_one)
+    assert killed and engine.redone
+    by_index = sorted(stripped(out), key=lambda record: record["index"])
+    assert by_index == stripped(whole.folder)
+    assert done.manifest["environments"][0]["engine"] == "ray"
+    assert "ray" in done.manifest["environments"][0]["versions"]
+    assert [e["device"] for e in done.manifest["environments"]] == ["cpu"]  # not "auto"
