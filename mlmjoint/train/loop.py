@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -87,7 +86,9 @@ def fit(
     """
     out, steps = checks.output_folder(out), schedule.steps
     accelerator, store = _accelerator(device), Checkpoints(out / "checkpoints")
-    start, parent = store.newest(), os.getppid()
+    start = store.newest()
+    if accelerator.num_processes > 1:
+        lifeline.end_with_parent()  # the launcher, which may be killed
     schedules, warmup = check_plan(out, start, schedule, fixed or {}, adjustable or {})
     schedule = replace(schedule, warmup_steps=warmup)
     objective = accelerator.prepare(Objective(model, loss))
@@ -97,8 +98,6 @@ def fit(
     journal, losses = Journal(out / "progress.jsonl", state, min(start, steps), steps), []
     model.train()
     for step in range(start, steps):
-        if accelerator.num_processes > 1 and os.getppid() != parent:
-            raise SystemExit(1)  # the launcher was killed, and cannot stop this process any more
         on_step(step)
         losses.append(_update(accelerator, objective, optimiser, batches, schedule, step, seed))
         done = step + 1
