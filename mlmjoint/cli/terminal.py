@@ -1,4 +1,4 @@
-"""Where the command line prints: rich, with a broken pipe left to the caller."""
+"""The console that commands print to: rich, with a broken pipe left to the caller."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from rich.console import Console as RichConsole
 
 
 class Console(RichConsole):
-    """Rich, but numbers keep their colour and `| head` is no reason to leave with code 1."""
+    """Rich without coloured numbers; `| head` raises BrokenPipeError instead of exiting with 1."""
 
     def __init__(self, **options):
         super().__init__(highlight=False, **options)

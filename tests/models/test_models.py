@@ -1,5 +1,6 @@
 """Loading: folders, hub ids and known names; what is damaged or foreign is refused by one line."""
 
+import doctest
 import fnmatch
 import hashlib
 import json
@@ -17,7 +18,9 @@ import mlmjoint
 from mlmjoint import files
 from mlmjoint.errors import InputError
 from mlmjoint.models import catalog, checkpoints, hub
+from mlmjoint.models import mlm as mlm_module
 from mlmjoint.models.mlm import MLM, rooted
+from mlmjoint.text import corpora, spec, toy_world
 
 V = len(SPECIALS) + len(WORDS)
 SMALL = {
@@ -401,3 +404,15 @@ def test_first_line_is_one_short_line():
     assert checkpoints.first_line(ValueError("\n  one\ntwo")) == "one"
     assert checkpoints.first_line(ValueError()) == "ValueError"
     assert len(checkpoints.first_line(ValueError("x" * 999))) == 160
+
+
+@pytest.mark.parametrize("module", [mlm_module, spec, corpora, toy_world], ids=lambda m: m.__name__)
+def test_docstring_examples_run(module):
+    failed, tried = doctest.testmod(module)
+    assert tried > 0 and failed == 0
+
+
+@pytest.mark.parametrize("function", [mlmjoint.load, mlmjoint.MLM.pair])
+def test_docstrings_state_parameters_returns_example_and_references(function):
+    for part in ("Parameters", "Returns", "Examples", "References"):
+        assert f"{part}\n" in function.__doc__
