@@ -86,9 +86,9 @@ def fit(
     """
     out, steps = checks.output_folder(out), schedule.steps
     accelerator, store = _accelerator(device), Checkpoints(out / "checkpoints")
-    start = store.newest()
     if accelerator.num_processes > 1:
-        lifeline.end_with_parent()  # the launcher, which may be killed
+        lifeline.end_with_parent()  # a launcher that is killed cannot stop its processes
+    start = store.newest()
     schedules, warmup = check_plan(out, start, schedule, fixed or {}, adjustable or {})
     schedule = replace(schedule, warmup_steps=warmup)
     objective = accelerator.prepare(Objective(model, loss))

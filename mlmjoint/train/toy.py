@@ -38,7 +38,7 @@ def draw_text(recipe: Recipe, seed: int) -> Text:
         "sentences": len(texts),
         "dropped": 0,
         "repeats": 1,
-        "file": "toy_grammar.py",
+        "file": "toy_grammar.txt",
         "sha256": hashlib.sha256(RULES_TEXT.encode()).hexdigest(),
     }
     split = {"train": len(texts), "validation": len(held_out), "monitored": len(monitored)}

@@ -76,6 +76,9 @@ class TestAnyLoss:
             if step == 8:
                 raise KeyboardInterrupt
 
+        part = tmp_path / "stopped" / "checkpoints" / ".checkpoint-10"  # half written
+        part.mkdir(parents=True)
+        (part / "model.safetensors").write_bytes(b"half")
         with pytest.raises(KeyboardInterrupt):
             regress(tmp_path / "stopped", on_step=stop)
         assert Checkpoints(tmp_path / "stopped" / "checkpoints").newest() == 5
@@ -84,18 +87,12 @@ class TestAnyLoss:
         assert torch.equal(found, expected)
         assert steps == list(range(5, 13)) and run["kept_step"] == 12
         assert not torch.equal(regress(tmp_path / "seed", seed=1)[0], expected)  # dropout
-
-    def test_checkpoints_hold_no_pickle(self, tmp_path):
-        regress(tmp_path)
-        kept = sorted(p.name for p in (tmp_path / "checkpoints").iterdir())
-        assert kept == ["checkpoint-10", "checkpoint-12"]
-        files = {p.name for p in (tmp_path / "checkpoints" / kept[0]).iterdir()}
-        assert files == {"model.safetensors", "optimiser.safetensors", "state.json"}
+        files = {p.name for p in (tmp_path / "stopped" / "checkpoints").glob("checkpoint-1[02]/*")}
+        assert files == {"model.safetensors", "optimiser.safetensors", "state.json"}  # no pickle
 
     def test_accumulated_batches_equal_a_large_one(self, tmp_path):
         def plain(model, batch):
-            error = model(batch["x"])[:, 0] - batch["y"]
-            return error.square().sum(), len(error)
+            return (model(batch["x"])[:, 0] - batch["y"]).square().sum(), len(batch["y"])
 
         class Halves(Batches):
             def __getitem__(self, number):  # of unequal size
@@ -156,14 +153,6 @@ class TestAnyLoss:
         with pytest.raises(InputError, match=r"checkpoint-12.*damaged") as caught:
             regress(tmp_path, fixed={"text": "a"})
         assert "\n" not in str(caught.value)
-
-    def test_a_half_written_checkpoint_is_overwritten(self, tmp_path):
-        part = tmp_path / "checkpoints" / ".checkpoint-5"
-        part.mkdir(parents=True)
-        (part / "model.safetensors").write_bytes(b"half")
-        weights, _ = regress(tmp_path)
-        assert torch.equal(weights, regress(tmp_path / "other")[0])
-        assert not part.exists()
 
     def test_a_terminal_shows_a_bar_with_the_time_left(self, tmp_path, monkeypatch):
         screen = type("Terminal", (io.StringIO,), {"isatty": lambda self: True})()

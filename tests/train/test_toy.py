@@ -128,17 +128,11 @@ def test_measure_equals_a_plain_loop(world):
     [
         ({"data": ["x.txt"]}, r"leave out --data x\.txt"),
         ({"name": "mine"}, "leave out --name mine"),
-        ({"score_limit": 5}, "leave out --score-limit 5"),
         ({"valid_fraction": 0.1}, r"leave out --valid-fraction 0\.1"),
         ({"initialiser": "x"}, "leave out --initialiser x"),
         ({"recipe": replace(SMALL, sentences=0)}, "0 sentences"),
-        ({"colour": 1}, "setting 'colour'"),
         ({"out": "."}, "give a folder with a name"),
-        ({"out": "/"}, "give a folder with a name"),
-        ({"out": ".."}, "give a folder with a name"),
         ({"out": __file__}, "cannot make the folder"),
-        ({"seed": -1}, "seed is -1"),
-        ({"dropout": 1.5}, "dropout is 1.5"),
     ],
 )
 def test_bad_options_are_named_before_training(option, words, tmp_path, monkeypatch):
@@ -171,6 +165,11 @@ def test_shipped_models_approach_the_truth(world):
 
 def test_shipped_toy_agrees_across_the_gap():
     mlm = mlmjoint.load("toy", device="cpu")
+
+    def probabilities(text, *words):
+        p = mlm.fill(text).exp()
+        return [float(p[VOCAB.index(word)]) for word in words]
+
     for text, right, wrong in (
         ("the keys near the gate [MASK] broken .", "are", "is"),
         ("the key near the gates [MASK] broken .", "is", "are"),
@@ -178,18 +177,8 @@ def test_shipped_toy_agrees_across_the_gap():
         ("does the king near the trees [MASK] strong tea ?", "drink", "drinks"),
         ("the man walks from north to [MASK] .", "south", "north"),
     ):
-        ids = torch.tensor([mlm.encode(text)])
-        place = int((ids[0] == mlm.mask_token_id).nonzero()[0])
-        with torch.inference_mode():
-            p = mlm.model(ids).logits[0, place].softmax(-1)
-        assert p[VOCAB.index(right)] > 0.9 > 0.01 > p[VOCAB.index(wrong)], text
-
-
-def test_shipped_toy_half_knows_the_gender_of_a_reflexive():
-    """A rare dependency, and the one where the MLM is still far from the truth."""
-    mlm = mlmjoint.load("toy", device="cpu")
-    ids = torch.tensor([mlm.encode("the girl near the gates washes [MASK] .")])
-    with torch.inference_mode():
-        p = mlm.model(ids).logits[0, 7].softmax(-1)
-    herself, himself = (float(p[VOCAB.index(word)]) for word in ("herself", "himself"))
-    assert herself > himself and herself + himself > 0.98
+        p, q = probabilities(text, right, wrong)
+        assert p > 0.9 > 0.01 > q, text
+    # A rare dependency, and the one where the MLM is still far from the truth.
+    p, q = probabilities("the girl near the gates washes [MASK] .", "herself", "himself")
+    assert p > q and p + q > 0.98
