@@ -1,7 +1,7 @@
 # Everything runs in .venv, made on first use from requirements.lock; `make help` lists the targets.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
-# What pip is asked for as torch; empty (`make test VENV=/path/to/env TORCH=`) keeps the one an environment has.
+# The torch that pip installs; empty (`make test VENV=/path/to/env TORCH=`) keeps the environment's own.
 TORCH ?= torch==2.13.0
 JOBS ?= 2
 # Which run of the notebooks: quick proves the machinery, full is what the book's pages show.
@@ -31,8 +31,8 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
-# One after the other, whatever -j says: numbers are checked only once they have been made.
-book: $(STAMP) ## run the notebooks, check their numbers, build the book, say where it is
+# Sequentially, even with -j: the numbers are checked after the run.
+book: $(STAMP) ## run the notebooks, check their numbers, build the book, print where it is
 	$(MAKE) reproduce
 	$(MAKE) check
 	$(MAKE) html
@@ -44,7 +44,7 @@ reproduce: $(STAMP) ## run the notebooks; PROFILE=full renews what the book show
 check: $(STAMP) ## compare the numbers of the last run with the committed ones
 	$(BIN)/mlmjoint check --profile $(PROFILE)
 
-pages: $(STAMP) ## write the pages that are made by code: models, results, commands, status
+pages: $(STAMP) ## write the generated pages, and the repository's address wherever it appears
 	$(BIN)/python -m book.make
 
 html: $(STAMP) pages ## build the book from what is stored, without running a notebook
@@ -58,11 +58,11 @@ pdf: $(STAMP) pages ## print the whole book to _build/mlmjoint.pdf (needs Chromi
 	$(BIN)/python -m book.make.pdf _build/singlehtml _build/mlmjoint.pdf
 	@echo "The book on paper: $(CURDIR)/_build/mlmjoint.pdf"
 
-test: lint ## lint, then all tests (notebooks and the built book among them)
+test: lint ## lint, then all tests (including the notebooks and the built book)
 	$(BIN)/python -m pytest -n $(JOBS)
 	$(MAKE) nbval
 
-# What Colab does: an empty folder, nothing but the built wheel; and the committed outputs must come out again.
+# As on Colab: an empty folder and nothing but the built wheel; the outputs must equal the committed ones.
 nbval: $(STAMP) ## run every notebook against the built wheel and compare what it prints
 	rm -rf build _build/nbval && mkdir -p _build/nbval/notebooks
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir _build/nbval .
@@ -86,9 +86,9 @@ bench: $(STAMP) ## measure speed and memory against the published procedure, and
 bench-report: $(STAMP) ## write the stored measurements into the README
 	$(BIN)/python -m book.make
 
-# A study that was stopped goes on where it was, a finished one costs seconds.
+# A study that was stopped continues where it stopped; a finished one costs seconds.
 # STUDY adds options, as in `make paper STUDY="--as-published"` or `STUDY="--engine ray"`.
-paper: $(STAMP) ## run the paper's own eight studies, on the device there is
+paper: $(STAMP) ## run the paper's own eight studies, on the available device
 	$(BIN)/mlmjoint study --profile paper $(STUDY)
 
 picture: $(STAMP) ## draw the README's picture again
