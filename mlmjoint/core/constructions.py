@@ -3,7 +3,7 @@
 Symbols, in every docstring: i is the token at A (rows), j the token at B (columns);
 ``log_a[i, j]`` is log p(a=i | b=j), ``log_b[i, j]`` is log p(b=j | a=i), both (Va, Vb);
 p(a=i), p(b=j) are the predictions with both positions masked, (Va,) and (Vb,). What is returned,
-:class:`~mlmjoint.cells.Cells`, is the log of an unnormalised joint as a formula of the two tables
+``Cells``, is the log of an unnormalised joint as a formula of the two tables
 and of one vector per axis, so that nothing here holds a V×V table; ``mlmjoint.joint`` normalises.
 The examples share two tables: the columns of ``a`` and the rows of ``b`` sum to one.
 
@@ -161,7 +161,7 @@ def ag_cells(tables: Tables, solution: Solution) -> Cells:
     Parameters
     ----------
     tables : Tables, ``log_a`` and ``log_b`` (Va, Vb)
-    solution : the strengths that :func:`mlmjoint.arnold_gokhale.solve` found, log α (Va,) and
+    solution : the strengths that :func:`mlmjoint.core.arnold_gokhale.solve` found, log α (Va,) and
         log β (Vb,)
 
     Examples
