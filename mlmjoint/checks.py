@@ -110,7 +110,3 @@ def token_ids(name: str, ids, vocab: int) -> torch.Tensor:
         twice = int(values[counts > 1][0])
         raise InputError(f"{name} holds {twice} more than once; give each token id once")
     return ids
-
-
-# Former names, until their last callers are gone.
-folder, whole, half_character = output_folder, whole_number, unpaired_surrogate

@@ -102,8 +102,8 @@ def check_options(tol=1e-5, solver="auto", iterations=None) -> None:
         raise InputError(f"unknown solver {solver!r}; choose auto, newton or published")
     if not isinstance(tol, (int, float)) or not tol > 0:
         raise InputError(f"tol is {tol}; it must be positive, for example 1e-5")
-    if iterations is not None and (checks.whole(iterations) or 0) < 1:
-        raise InputError(f"iterations is {iterations}; it must be a whole number, at least 1")
+    if iterations is not None:
+        checks.count("iterations", iterations)
 
 
 def objective(tables: Tables, cells: Cells) -> float:

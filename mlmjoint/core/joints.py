@@ -88,7 +88,7 @@ class Joint:
 
     def top_cells(self, n: int) -> list[tuple[int, int, float]]:
         """The ``n`` most probable cells: (row, column, log μ), best first."""
-        n = check_count("top", n)
+        n = checks.count("n", n)
         best: list[tuple[float, int, int]] = []
         width = self.tables.shape[1]
         for block in row_blocks(self.tables.shape):
@@ -101,7 +101,7 @@ class Joint:
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> torch.Tensor:
         """``n`` draws of (row, column), (n, 2): i from μ(a), then j from μ(b | a=i)."""
-        n = check_count("sample", n)
+        n = checks.count("n", n)
         rows = _draw(self._margins[0].cpu(), n, generator)
         out = torch.stack([rows, torch.zeros_like(rows)], 1)
         for i in rows.unique().tolist():
@@ -322,13 +322,6 @@ def check_options(method: str, options: dict) -> None:
     if unknown:
         takes = f"it takes {', '.join(allowed)}" if allowed else "it takes no options"
         raise InputError(f"{method} has no option {unknown[0]!r}; {takes}")
-
-
-def check_count(name: str, n: int) -> int:
-    count = checks.whole(n)
-    if count is None or count < 1:
-        raise InputError(f"{name}({n}): ask for a whole number, at least one")
-    return count
 
 
 def _as_indices(name: str, value) -> torch.Tensor:

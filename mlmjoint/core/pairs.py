@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
+from .. import checks
 from ..errors import InputError
 from ..names import SCHEMES
 
@@ -100,11 +100,7 @@ def _two(positions) -> tuple:
 
 
 def _position(value, ids, special, span: str, describe, allow_special: bool) -> int:
-    try:
-        # True is an int to Python and a slip to everybody else.
-        position = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        position = None
+    position = checks.whole_number(value)
     if position is None:
         raise InputError(f"position {value!r} is not a whole number; {span}")
     if position < 0:

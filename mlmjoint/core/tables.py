@@ -92,7 +92,7 @@ def tables_from_arrays(
 
 def _as_cell(value, rows: int, cols: int) -> tuple[int, int]:
     try:
-        cell = tuple(map(checks.whole, value))
+        cell = tuple(map(checks.whole_number, value))
     except TypeError:
         cell = ()
     if len(cell) != 2 or None in cell:

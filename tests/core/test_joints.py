@@ -343,7 +343,7 @@ BAD_OPTIONS = {
     "negative tol": ("ag", {"tol": -1e-5}, "tol is -1e-05; it must be positive"),
     "tol nan": ("ag", {"tol": math.nan}, "tol is nan"),
     "tol text": ("ag", {"tol": "tight"}, "tol is tight"),
-    "no iterations": ("ag", {"iterations": 0}, "iterations is 0; it must be"),
+    "no iterations": ("ag", {"iterations": 0}, "iterations is 0; give a whole number"),
     "half an iteration": ("ag", {"iterations": 2.5}, "iterations is 2.5"),
 }
 
@@ -367,10 +367,10 @@ QUESTIONS = {
     "given a half": (lambda q: q.log_conditional_b(1.0), "i = 1.0 is not a whole number"),
     "text": (lambda q: q.log_prob("x", 0), "i = 'x' must be whole numbers"),
     "ragged": (lambda q: q.log_prob([[0], [1, 2]], 0), "i = .* must be whole numbers"),
-    "top": (lambda q: q.top(0), r"top\(0\)"),
-    "top of a half": (lambda q: q.top(1.5), r"top\(1.5\)"),
-    "top of truth": (lambda q: q.top(True), r"top\(True\)"),
-    "sample": (lambda q: q.sample(0), r"sample\(0\)"),
+    "top": (lambda q: q.top(0), "n is 0; give a whole number, 1 or more"),
+    "top of a half": (lambda q: q.top(1.5), r"n is 1.5;"),
+    "top of truth": (lambda q: q.top(True), r"n is True;"),
+    "sample": (lambda q: q.sample(0), r"n is 0;"),
 }
 
 
