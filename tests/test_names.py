@@ -1,0 +1,32 @@
+"""The facts of the constructions agree with the functions and the book they describe."""
+
+import inspect
+
+import pytest
+
+from mlmjoint.core import arnold_gokhale, constructions
+from mlmjoint.names import BASELINES, FACTS, METHODS, PAPER, label, short_name
+
+
+def test_every_construction_is_described_once():
+    assert tuple(FACTS) == METHODS == (*PAPER, *BASELINES)
+    assert set(constructions.CONSTRUCTIONS) | {"ag"} == set(METHODS)
+    for look in ("label", "equation", "colour"):
+        assert len({getattr(facts, look) for facts in FACTS.values()}) == len(METHODS)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_options_and_equation_are_those_of_its_function(name):
+    function = constructions.CONSTRUCTIONS.get(name, constructions.ag_cells)
+    assert f"(book: {FACTS[name].equation})" in inspect.getdoc(function)
+    taken = inspect.signature(arnold_gokhale.solve if name == "ag" else function).parameters
+    assert {*FACTS[name].options} == {*taken} - {"tables"}
+
+
+def test_names_in_sheets_and_in_chapters():
+    assert [label(name) for name in ("ag", "chain-ab", "unary", "x")] == [
+        "AG", "chain A→B", "MLM's own", "x",
+    ]  # fmt: skip
+    assert [short_name(name) for name in ("mrf-l", "chain-ab", "unary")] == [
+        "MRF-L", "chain-ab", "MLM's own conditionals",
+    ]  # fmt: skip
