@@ -13,7 +13,7 @@ __getattr__, __dir__, _names = exports(
         "stats": "Comparison Interval bootstrap holm sign_flip slope spearman with_holm",
         "table": "Entry Sheet number",
         "claims": "Claim Sentences column compare finished title verdict_sheet",
-        "comparisons": "as_test by_corpus differences gains starred",
+        "comparisons": "by_corpus differences gains starred",
     },
 )
 __all__ = ["BASELINES", "LABELS", "PAPER", *_names]

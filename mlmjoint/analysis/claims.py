@@ -111,18 +111,18 @@ def decide(tests: Sequence[Comparison]) -> str:
 
 
 def _passed(test: Comparison) -> bool:
-    return test.significant and test.difference.value > RESOLUTION
+    return test.significant and test.interval.value > RESOLUTION
 
 
 def _failed(test: Comparison) -> bool:
-    return test.significant and test.difference.value < -RESOLUTION
+    return test.significant and test.interval.value < -RESOLUTION
 
 
 def _weakest(tests: Sequence[Comparison]) -> Comparison:
     failed = [t for t in tests if _failed(t)]
     candidates = failed or [t for t in tests if not _passed(t)] or tests
     # ∞ − ∞ says less than any number.
-    return min(candidates, key=lambda t: (math.isnan(t.difference.value), t.difference.value))
+    return min(candidates, key=lambda t: (math.isnan(t.interval.value), t.interval.value))
 
 
 def _claim(study: Study, text: str, tests: Sequence[Comparison], reason: str) -> Claim:
@@ -148,8 +148,8 @@ def best(study: Study, metric: str = "p_nll", method: str = "ag", rivals=PAPER, 
         reason = f"It is significantly lower than each of the other {len(tests)}. "
     else:
         reason = f"{own} cannot be distinguished from {_list(rest)}. "
-        if not math.isnan(weakest.difference.value):
-            lowest = own if weakest.difference.value >= 0 else label(weakest.first)
+        if not math.isnan(weakest.interval.value):
+            lowest = own if weakest.interval.value >= 0 else label(weakest.first)
             reason = f"{lowest} has the lowest mean, but {reason}"
     reason += f"{label(weakest.first)} − {own}: {_numbers(weakest, metric, len(tests))}."
     text = f"{own} is best of the paper's constructions in {HEADINGS[metric]}"
@@ -190,7 +190,7 @@ def shrinks(study: Study, method: str = "ag", by: str = "distance", seed: int = 
     # ∞ − ∞ is NaN; like ∞ and −∞ it leaves the slope undefined.
     trend = slope(np.log2(distances), np.where(np.isfinite(gain), gain, np.inf), seed)
     value, low, high = trend.interval
-    lost = Comparison("loss per doubling", "", Interval(-value, -high, -low), trend.p, trend.p)
+    lost = trend._replace(first="loss per doubling", interval=Interval(-value, -high, -low))
     what = "token distance" if by == "distance" else "distance in the tree"
     reason = f"Each doubling of the {what} costs {_numbers(lost, 'p_nll')}."
     return _claim(study, f"{label(method)}'s gain over the MLM shrinks with {what}", [lost], reason)
@@ -299,7 +299,7 @@ def verdict_sheet(made: Sequence[Claim], heading: str, unit: str = "nats per tok
     for claim in made:
         test = claim.decisive
         against = " − ".join(map(label, filter(None, (test.first, test.second))))
-        numbers = Entry(*test.difference, kind="difference"), Entry(test.p_holm, kind="p")
+        numbers = Entry(*test.interval, kind="difference"), Entry(test.p_holm, kind="p")
         rows.append([claim.study, claim.short_verdict, against, *numbers, Entry(claim.n)])
     columns = ["study", "verdict", "weakest test", "difference", "p (Holm)", "n"]
     return Sheet(f"{heading}? ({unit})", columns, rows)
@@ -307,14 +307,14 @@ def verdict_sheet(made: Sequence[Claim], heading: str, unit: str = "nats per tok
 
 def _numbers(test: Comparison, metric: str, count: int = 1) -> str:
     """+0.014 [+0.006, +0.023] nats of P-NLL, p = 0.026 (Holm over 4 tests)."""
-    entry = Entry(*test.difference, kind="difference")
+    entry = Entry(*test.interval, kind="difference")
     text = f"{' '.join(entry.parts(3))} nats of {NATS[metric]}"
     if math.isnan(test.p_holm):
         return f"{text}, no test: the differences are constant or not finite"
     p = Entry(test.p_holm, kind="p").parts()[0]
     p = f"p {p}" if p.startswith("<") else f"p = {p}"
     text += f", {p}" + (f" (Holm over {count} tests)" if count > 1 else "")
-    return text + ", no interval and so no verdict" * math.isnan(test.difference.low)
+    return text + ", no interval and so no verdict" * math.isnan(test.interval.low)
 
 
 def _list(words: Iterable[str]) -> str:

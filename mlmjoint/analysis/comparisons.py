@@ -16,7 +16,7 @@ from ..names import HCB_PIVOTS, METHODS, PAPER, UNARY, label
 from ..studies.records import Study
 from . import stats
 from .claims import NATS, column, compare, title
-from .stats import Association, Comparison, spearman, with_holm
+from .stats import Comparison, spearman, with_holm
 from .summary import HEADINGS, PERPLEXITIES, mean
 from .table import Entry, Sheet, number
 
@@ -129,7 +129,7 @@ def against_sheet(
 def differences(study: Study, reference: str = "mlm", metric: str = "p_nll") -> dict:
     """Each other construction's mean difference from one of them: {name: interval}."""
     pairs = [(name, reference) for name in study.methods if name != reference]
-    return {test.first: test.difference for test in compare(study, metric, pairs)}
+    return {test.first: test.interval for test in compare(study, metric, pairs)}
 
 
 def hcb_sheet(studies: Sequence[Study]) -> Sheet:
@@ -180,7 +180,7 @@ def prediction_sheet(studies: Sequence[Study], predictor: str, seed: int = 0) ->
     def row(study):
         x = predictors(study, predictor)
         targets = [gains(study), gains(study, over="hcb"), study.jsd("hcb", "ag")]
-        return map(starred, with_holm([as_test(spearman(x, y, seed)) for y in targets]))
+        return map(starred, with_holm([spearman(x, y, seed) for y in targets]))
 
     columns = ("gain over MLM", "gain over HCB", "JSD of AG and HCB")
     return study_rows(f"Rank correlation of {PREDICTORS[predictor]} with", columns, studies, row)
@@ -237,12 +237,7 @@ def below_ag(study: Study, slack: float = 1e-3) -> int:
 def starred(test: Comparison) -> Entry:
     """A difference with its interval, marked if it is significant."""
     mark = STAR if test.significant else ""
-    return Entry(*test.difference, kind="difference", mark=mark)
-
-
-def as_test(found: Association, name: str = "") -> Comparison:
-    """A correlation or slope as a test that can be corrected and starred."""
-    return Comparison(name, "", found.interval, found.p, found.p)
+    return Entry(*test.interval, kind="difference", mark=mark)
 
 
 def _scaled(entry: Entry, scale: float) -> Entry:

@@ -15,7 +15,7 @@ from ..names import PAPER, label
 from ..studies.records import Study
 from . import stats
 from .claims import column, title
-from .comparisons import as_test, by_corpus, gains, starred, study_rows
+from .comparisons import by_corpus, gains, starred, study_rows
 from .stats import Interval, paired_test, slope, with_holm
 from .table import Entry, Sheet
 
@@ -87,8 +87,7 @@ def slope_sheet(
 
     def row(study):
         x = np.log2(distances(study, by))
-        tests = [as_test(slope(x, gains(study, method), seed), method) for method in methods]
-        return map(starred, with_holm(tests))
+        return map(starred, with_holm([slope(x, gains(study, method), seed) for method in methods]))
 
     varied = [study for study in studies if len(set(distances(study, by))) > 1]
     what = "token distance" if by == "distance" else "distance in the tree"

@@ -32,11 +32,15 @@ class Interval(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Two constructions on the same examples: mean of first − second, its interval, p, Holm's p."""
+    """A test over examples: a statistic with its interval, p of "it is zero", and Holm's p.
+
+    The statistic is the mean of first − second on the same examples or, without names, a
+    correlation or a slope.
+    """
 
     first: str
     second: str
-    difference: Interval
+    interval: Interval
     p: float
     p_holm: float
 
@@ -47,16 +51,8 @@ class Comparison(NamedTuple):
         Sign flips ignore skewness: they find a difference too easily where most examples differ a
         little one way and a few differ a lot the other way. The interval corrects some of that.
         """
-        _, low, high = self.difference
+        _, low, high = self.interval
         return self.p_holm < LEVEL and (low > 0 or high < 0)
-
-
-class Association(NamedTuple):
-    """A correlation or slope over examples: its interval, p of "it is zero", number of examples."""
-
-    interval: Interval
-    p: float
-    n: int
 
 
 def bootstrap(values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES) -> Interval:
@@ -214,12 +210,12 @@ def false_alarms(differences: Sequence[float], seed: int = 0, samples: int = 400
 
 def spearman(
     x: Sequence[float], y: Sequence[float], seed: int = 0, resamples: int = RANK_RESAMPLES
-) -> Association:
+) -> Comparison:
     """Spearman's rank correlation; tied values share their mean rank, in every resample anew.
 
     Infinite values are ranked like others; NaN or None is an error.
 
-    >>> spearman([1, 2, 3, 4, 5, 6], [1, 3, 2, 4, 6, 5]).interval.value.__round__(3)
+    >>> round(spearman([1, 2, 3, 4, 5, 6], [1, 3, 2, 4, 6, 5]).interval.value, 3)
     0.886
     """
     x, y = _columns(x, y)
@@ -229,7 +225,7 @@ def spearman(
 
 def slope(
     x: Sequence[float], y: Sequence[float], seed: int = 0, resamples: int = RANK_RESAMPLES
-) -> Association:
+) -> Comparison:
     """Least-squares slope of y on x; no interval and no test if a value is infinite.
 
     >>> slope([1, 2, 3, 4], [2, 4, 6, 8]).interval.value
@@ -237,7 +233,7 @@ def slope(
     """
     x, y = _columns(x, y)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        return Association(Interval(np.nan, np.nan, np.nan), np.nan, len(x))
+        return _untested(np.nan)
     return _associate(x, y, _weighted_slope, seed, resamples)
 
 
@@ -250,10 +246,10 @@ def _columns(x, y) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-def _associate(x, y, statistic: Callable, seed: int, resamples: int) -> Association:
+def _associate(x, y, statistic: Callable, seed: int, resamples: int) -> Comparison:
     n = len(x)
     if n < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return Association(Interval(np.nan, np.nan, np.nan), np.nan, n)
+        return _untested(np.nan)
     value = float(statistic(x, y, np.ones((1, n)))[0])
     rng = np.random.default_rng(seed)
     draws = [statistic(x, y, _draw_counts(rng, rows, n)) for rows in _steps(resamples, STEP)]
@@ -262,12 +258,16 @@ def _associate(x, y, statistic: Callable, seed: int, resamples: int) -> Associat
     p = _permutation_p(x, y, seed, resamples)
     # Points in perfect order stay so in every resample, which says nothing about the next point.
     if len(draws) < resamples / 2 or np.ptp(draws) < 1e-12 * abs(value):
-        return Association(Interval(value, np.nan, np.nan), p, n)
+        return _untested(value, p)
     left_out = np.concatenate(
         [statistic(x, y, 1.0 - np.eye(n)[start : start + STEP]) for start in range(0, n, STEP)]
     )
     influence = np.nanmean(left_out) - left_out[np.isfinite(left_out)]
-    return Association(_bca(value, draws, influence), p, n)
+    return Comparison("", "", _bca(value, draws, influence), p, p)
+
+
+def _untested(value: float, p: float = np.nan) -> Comparison:
+    return Comparison("", "", Interval(value, np.nan, np.nan), p, p)
 
 
 def _permutation_p(x, y, seed: int, resamples: int) -> float:

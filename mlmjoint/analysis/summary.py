@@ -80,7 +80,7 @@ def paired_sheet(study: Study, metrics: Sequence[str] = TESTED, seed: int = 0) -
         columns += [NATS[metric], f"p ({NATS[metric]})"]
         for test in stats.compare_all(values, seed):
             row = rows.setdefault(f"{test.first} − {test.second}", [])
-            row += [Entry(*test.difference), Entry(test.p_holm, kind="p")]
+            row += [Entry(*test.interval), Entry(test.p_holm, kind="p")]
     return Sheet(PAIRED, columns, [[name, *row] for name, row in rows.items()])
 
 

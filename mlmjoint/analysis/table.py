@@ -123,22 +123,10 @@ def to_latex(sheet: Sheet) -> str:
     # A bracket or a star at the start of a row would be read as an option of the row before it.
     body = [f"{{}}{line}" if line[0] in "[*" else line for line in body]
     heading = " & ".join(map(_escape, sheet.columns)) + r" \\"
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{_escape(sheet.title)}}}",
-            rf"\begin{{tabular}}{{l{'r' * (len(sheet.columns) - 1)}}}",
-            r"\toprule",
-            heading,
-            r"\midrule",
-            *body,
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
+    columns = "l" + "r" * (len(sheet.columns) - 1)
+    lines = [r"\begin{table}", r"\centering", rf"\caption{{{_escape(sheet.title)}}}"]
+    lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", heading, r"\midrule", *body]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
 
 def to_html(sheet: Sheet, digits: int = 4) -> str:

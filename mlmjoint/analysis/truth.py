@@ -14,6 +14,7 @@ import torch
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
+from ..core.reference import kl
 from ..errors import InputError
 from ..studies.records import Study
 from ..text.corpora import corpus
@@ -21,19 +22,6 @@ from ..text.toy_world import ToyWorld
 
 KINDS = ("independent", "one block", "several blocks")
 ROUNDING = 1e-9  # nats; less information than this is rounding error
-
-
-class Known:
-    """A joint that is given as its table of logs (V, V), to be drawn next to the constructions."""
-
-    def __init__(self, log_table: torch.Tensor):
-        self.log_table = log_table
-
-    def log_prob(self, i, j) -> torch.Tensor:
-        return self.log_table[torch.as_tensor(i), torch.as_tensor(j)]
-
-    def log_marginals(self) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.log_table.logsumexp(1), self.log_table.logsumexp(0)
 
 
 class Structure(NamedTuple):
@@ -96,8 +84,8 @@ def error_parts(truth: torch.Tensor, log_joint: torch.Tensor) -> tuple[float, fl
     truth, log_joint = truth.double(), log_joint.double()
     parts = np.zeros(2)
     for t, q in ((truth, log_joint), (truth.t(), log_joint.t())):
-        alone = _kl(t.logsumexp(1), q.logsumexp(1))
-        parts += 0.5 * np.array([alone, _kl(t, q) - alone])
+        alone = float(kl(t.logsumexp(1), q.logsumexp(1), dim=0))
+        parts += 0.5 * np.array([alone, float(kl(t, q)) - alone])
     return float(parts[0]), float(parts[1])
 
 
@@ -112,8 +100,3 @@ def structures(study: Study) -> list[Structure]:
         structure(world.true_joint(text[record["sentence"]], *record["positions"]))
         for record in study.records
     ]
-
-
-def _kl(log_p: torch.Tensor, log_q: torch.Tensor) -> float:
-    p = log_p.exp()
-    return float(torch.where(p > 0, p * (log_p - log_q), 0.0).sum())

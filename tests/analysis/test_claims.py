@@ -63,13 +63,13 @@ class TestBest:
         found = claims.best(made(shifts={"ag": -0.4}))
         assert found.verdict == CONFIRMED
         assert "significantly lower than each of the other 4" in found.sentence
-        assert all(t.difference.low > 0 for t in found.tests)
+        assert all(t.interval.low > 0 for t in found.tests)
 
     def test_is_denied_by_one_better_rival_which_is_named(self):
         found = claims.best(made(shifts={"ag": -0.2, "hcb": -0.5}))
         assert found.verdict == DENIED
         assert "HCB is significantly lower" in found.sentence
-        assert found.decisive.first == "hcb" and found.decisive.difference.value < 0
+        assert found.decisive.first == "hcb" and found.decisive.interval.value < 0
 
     def test_stays_open_where_one_cannot_be_distinguished(self):
         found = claims.best(made(shifts={"ag": -0.4, "hcb": -0.4}))
@@ -113,7 +113,7 @@ class TestBest:
         assert found[0].verdict == found[-1].verdict == OPEN
         assert "no test: the differences" in found[-1].reason
         if names == ["mlm", "ag"]:  # the weakest test is one with numbers
-            assert found[0].decisive.difference.value == -math.inf
+            assert found[0].decisive.interval.value == -math.inf
             assert found[0].reason.startswith("MRF has the lowest mean, but AG cannot")
 
     def test_what_cannot_be_compared_is_refused(self):
@@ -153,8 +153,8 @@ class TestOtherClaims:
             )
         claim = claims.shrinks(study)
         (test,) = claim.tests
-        assert test.difference.value == pytest.approx(0.1)
-        assert math.isnan(test.difference.low)  # a perfect line has no interval
+        assert test.interval.value == pytest.approx(0.1)
+        assert math.isnan(test.interval.low)  # a perfect line has no interval
         assert test.p < 0.001 and claim.verdict == OPEN
         assert claim.reason.endswith(", p < 0.001, no interval and so no verdict.")
 
@@ -177,7 +177,7 @@ class TestSometimes:
 class TestShown:
     def test_sentences_hold_the_numbers(self):
         found = claims.best(made(shifts={"ag": -0.4, "hcb": -0.2}))
-        assert f"{found.decisive.difference.value:+.3f}" in found.sentence
+        assert f"{found.decisive.interval.value:+.3f}" in found.sentence
         assert "n = 60" in found.sentence and "Holm over 4 tests" in found.sentence
         shown = claims.Sentences([found])
         assert " ".join(repr(shown).split()) == f"- {found.sentence}"

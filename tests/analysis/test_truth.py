@@ -8,6 +8,7 @@ import torch
 
 from mlmjoint import joint
 from mlmjoint.analysis import truth as toytruth
+from mlmjoint.core import DenseJoint
 from mlmjoint.core.tables import tables_from_arrays
 from mlmjoint.errors import InputError
 from mlmjoint.studies import records
@@ -79,9 +80,9 @@ def test_error_splits_into_one_word_alone_and_the_other_given_it():
     assert toytruth.error_parts(logs([[1, 0], [0, 0]]), logs([[0.5, 0], [0, 0.5]]))[0] > 0.69
 
 
-def test_known_answers_like_a_joint():
+def test_a_dense_joint_answers_like_a_joint():
     table = logs([[0.1, 0.2], [0.3, 0.4]])
-    known = toytruth.Known(table)
+    known = DenseJoint(table)
     tables = tables_from_arrays(table - table.logsumexp(0), table - table.logsumexp(1)[:, None])
     same = joint(tables, "ag", tol=1e-10)
     rows, cols = torch.tensor([[0], [1]]), torch.tensor([[0, 1]])
