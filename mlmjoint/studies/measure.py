@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from ..core.conditionals import conditionals
+from ..core.joints import joint
 from ..core.metrics import metrics
 from ..core.tables import Tables
 from ..models.mlm import MLM
@@ -16,7 +17,9 @@ from ..text.toy_world import ToyTruth
 from ..text.vocabulary import text_vocabulary
 from .plan import Plan
 from .swap import swap
-from .variants import variants
+
+STEPS = 40  # of the published Arnold-Gokhale iteration
+PIVOTS = (2, 10)  # ranks among the tokens at A with both positions masked; 1 is HCB's own pivot
 
 
 @dataclass(frozen=True)
@@ -95,3 +98,32 @@ class Measurer:
             ids_a, ids_b = (ids.cpu() for ids in tables.tokens)
             joint = joint[ids_a][:, ids_b]
         return joint.to(tables.log_a.device)
+
+
+def variants(tables: Tables, methods, true_joint: torch.Tensor | None = None) -> dict:
+    """Metrics of joints beyond the ten constructions, as far as the tables allow.
+
+    ``ag-40`` is AG after 40 published steps from the uniform joint, with its objective; ``hcb-ba``
+    HCB with its pivot at B; ``hcb-2`` and ``hcb-10`` HCB with the 2nd and 10th most likely token at
+    A as pivot. Each HCB variant also has ``jsd``: how far it is from HCB itself.
+    """
+    joints = {}
+    if "ag" in methods:
+        joints[f"ag-{STEPS}"] = joint(tables, "ag", solver="published", iterations=STEPS)
+    if "hcb" in methods:
+        joints |= {"hcb": joint(tables, "hcb"), "hcb-ba": joint(tables, "hcb", direction="ba")}
+        order = tables.log_p_a.double().argsort(descending=True, stable=True)
+        for rank in PIVOTS:
+            if rank <= len(order):
+                joints[f"hcb-{rank}"] = joint(tables, "hcb", pivot=int(order[rank - 1]))
+    if not joints:
+        return {}
+    values = metrics(tables, joints, true_joint)
+    rows = {name: values[name] for name in joints if name != "hcb"}
+    for name, row in rows.items():
+        if name.startswith("hcb"):
+            row["jsd"] = values["jsd"]["hcb", name]
+        else:
+            row["objective"] = row["a_kl"] * sum(tables.shape)
+            del row["iterations"]
+    return rows

@@ -16,9 +16,9 @@ from mlmjoint.cli.study import plans
 from mlmjoint.core.pairs import draw_pair
 from mlmjoint.errors import InputError
 from mlmjoint.studies import records
+from mlmjoint.studies.measure import variants
 from mlmjoint.studies.plan import Plan
 from mlmjoint.studies.study import study
-from mlmjoint.studies.variants import variants
 from mlmjoint.text import corpora
 from mlmjoint.text.vocabulary import text_vocabulary
 
