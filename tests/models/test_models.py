@@ -151,15 +151,6 @@ def test_sharded_weights(folder):
     refuse(folder, "lacks the shard model-00002")
 
 
-def test_bin_weights_load_when_they_hold_weights_only(folder):
-    safe = mlmjoint.load(folder, device="cpu")
-    torch.save(safe.model.state_dict(), folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-    mlm = mlmjoint.load(folder, device="cpu")
-    for key, value in safe.model.state_dict().items():
-        assert value.equal(mlm.model.state_dict()[key])
-
-
 def test_one_mask_and_candidates(tiny_model):
     mlm = mlmjoint.load(tiny_model, device="cpu")
     text = "a man is [MASK] down the street ."
@@ -363,34 +354,6 @@ def test_a_folder_is_named_to_other_processes_by_its_whole_path(folder, monkeypa
 
 def test_a_file_is_not_a_folder(folder):
     refuse(folder / "config.json", "is a file; give the folder that save_pretrained wrote")
-
-
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-
-
-@pytest.fixture
-def hub_cache(tiny_model, tmp_path, monkeypatch):
-    """The hub's own cache layout with one model in it."""
-    import huggingface_hub
-
-    repository = tmp_path / "models--someone--tiny"
-    shutil.copytree(tiny_model, repository / "snapshots" / COMMIT)
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text(COMMIT)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    return tmp_path
-
-
-@pytest.mark.parametrize("name", ["someone/tiny", f"someone/tiny@{COMMIT}", "someone/tiny@main"])
-def test_hub_id_from_the_cache_records_its_commit(hub_cache, name):
-    mlm = mlmjoint.load(name, device="cpu")
-    assert mlm.revision == COMMIT
-    assert mlm.name == name
-    assert mlm.vocab_size == V
-
-
-def test_hub_revision_that_is_not_in_the_cache(hub_cache):
-    refuse("someone/tiny@v9", "cannot get 'someone/tiny' from the hub")
 
 
 @pytest.mark.parametrize("name", ["bpe.codes", "spiece.model", "vocab.txt", "tokenizer.json"])

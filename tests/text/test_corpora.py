@@ -364,10 +364,3 @@ def test_encode_can_be_told_what_is_text(tokenizer):
 def test_encode_can_keep_one_token_sentences(tokenizer):
     (found,) = encode(sentences("man"), tokenizer, min_tokens=1)
     assert len(found.input_ids) == 3
-
-
-def test_a_record_line_is_json(tmp_path):
-    """Ids and counts go into manifests: they must be plain data."""
-    found = corpus("captions", n=2)
-    line = json.dumps({"id": found[0].id, "counts": found.counts, "hash": found.fingerprint})
-    assert json.loads(line)["hash"] == found.fingerprint
