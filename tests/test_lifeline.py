@@ -98,9 +98,10 @@ def alive(processes):
     return left
 
 
-def stop(process, number, paths):
+def stop(process, number, paths, chosen=lambda name: True):
     """Send the signal to the parent alone; its workers must end too, and write nothing more."""
     workers = psutil.Process(process.pid).children(recursive=True)
+    workers = [worker for worker in workers if chosen(worker.name())]
     try:
         process.send_signal(number)
         process.wait(SECONDS)
@@ -179,3 +180,15 @@ def test_a_notebook_s_kernel_ends_with_reproduce(number, start, tmp_path):
     before, after = stop(process, number, [path])
     if sys.platform == "linux":
         assert before == after
+
+
+@pytest.mark.slow
+def test_ray_workers_end_with_the_study(start, tmp_path):
+    """Of Ray's own processes two agents, which hold no model, may stay for a minute."""
+    pytest.importorskip("ray")
+    script = "import sys, mlmjoint\nmlmjoint.study('toy', 'toy', sys.argv[1], n=400, engine='ray')"
+    process = start(script, tmp_path / "out")
+    path = tmp_path / "out" / "records.jsonl"
+    wait_for(lambda: path.exists() and path.stat().st_size, process)
+    before, after = stop(process, signal.SIGKILL, [path], lambda name: "ray::Worker" in name)
+    assert before == after

@@ -16,7 +16,6 @@ from ..models.mlm import MLM
 from ..text.toy_world import ToyTruth
 from ..text.vocabulary import text_vocabulary
 from .plan import Plan
-from .swap import swap
 
 STEPS = 40  # of the published Arnold-Gokhale iteration
 PIVOTS = (2, 10)  # ranks among the tokens at A with both positions masked; 1 is HCB's own pivot
@@ -98,6 +97,21 @@ class Measurer:
             ids_a, ids_b = (ids.cpu() for ids in tables.tokens)
             joint = joint[ids_a][:, ids_b]
         return joint.to(tables.log_a.device)
+
+
+def swap(tables: Tables) -> Tables:
+    """The same pair with A and B exchanged, in the same memory: two tables never become four."""
+    return Tables(
+        tables.log_b.t(),
+        tables.log_a.t(),
+        log_z_a=tables.log_z_b,
+        log_z_b=tables.log_z_a,
+        log_p_a=tables.log_p_b,
+        log_p_b=tables.log_p_a,
+        gold=tables.gold[::-1],
+        tokens=None if tables.tokens is None else tables.tokens[::-1],
+        tokenizer=tables.tokenizer,
+    )
 
 
 def variants(tables: Tables, methods, true_joint: torch.Tensor | None = None) -> dict:

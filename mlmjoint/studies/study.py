@@ -87,8 +87,7 @@ def study(
 
     References
     ----------
-    .. [1] Lucas Torroba Hennigen and Yoon Kim (2023). Deriving Language Models from Masked
-       Language Models. ACL.
+    Torroba Hennigen and Kim, "Deriving Language Models from Masked Language Models", ACL 2023.
     """
     plan = Plan(
         model.name if isinstance(model, MLM) else str(model),

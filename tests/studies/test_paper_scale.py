@@ -2,12 +2,10 @@
 
 import pytest
 import torch
-from twins import random_tables
 
 import mlmjoint
 from mlmjoint.cli.main import main
 from mlmjoint.studies import records
-from mlmjoint.studies.swap import swap, transpose
 
 
 def bert_base_cased_shape(folder):
@@ -108,21 +106,3 @@ def test_the_paper_s_cells_at_its_vocabulary(
         assert all(rows["ag"]["a_kl"] < rows[other]["a_kl"] for other in set(methods) - {"ag"})
         assert rows["mlm"]["u_nll"] == pytest.approx(rows["mlm"]["p_nll"], rel=1e-4)
         assert record["distance"] == 1 or pairs == "random"
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (7, 7), (8, 8), (20, 20), (3, 5)])
-def test_exchanging_a_and_b_turns_the_tables(shape):
-    """Square ones in their own memory, in blocks: a pair at the paper's scale has room for two."""
-    tables = random_tables(*shape, gold=(0, 0))
-    wanted = tables.log_b.T.clone(), tables.log_a.T.clone()
-    memory = {tables.log_a.data_ptr(), tables.log_b.data_ptr()}
-    for block in (8, 1024):
-        assert torch.equal(transpose(tables.log_b.clone(), block), wanted[0])
-    with torch.inference_mode():
-        filled = tables.log_b.clone()
-    assert torch.equal(transpose(filled), wanted[0])
-    turned = swap(tables)
-    assert torch.equal(turned.log_a, wanted[0]) and torch.equal(turned.log_b, wanted[1])
-    assert turned.log_a.is_contiguous() and torch.equal(turned.log_z_a, tables.log_z_b)
-    kept = {turned.log_a.data_ptr(), turned.log_b.data_ptr()} == memory
-    assert kept == (shape[0] == shape[1])
