@@ -31,13 +31,13 @@ def read_text(job: Job) -> Text:
     """The text of a job: duplicates and near copies of --exclude dropped, a share set aside."""
     texts = [read_sentences(spec) for spec in job.data]
     scored = [(_label(spec), read_sentences(spec)) for spec in job.evaluate]
-    barred = [s for spec in job.exclude for s in read_sentences(spec)]
+    originals = [s for spec in job.exclude for s in read_sentences(spec)]
     excluded = [describe_source(spec) for spec in job.exclude]
     sources, unique, training, aside, seen = [], [], [], [], set()
     for number, (spec, sentences) in enumerate(zip(job.data, texts, strict=True)):
         fresh = [s for s in sentences if s not in seen]
         seen.update(fresh)
-        kept, dropped = drop_near_duplicates(fresh, barred) if barred else (fresh, [])
+        kept, dropped = drop_near_duplicates(fresh, originals) if originals else (fresh, [])
         part, held_out = hold_out(kept, job.valid_fraction, job.seed)
         repeats = job.repeats[number] if number < len(job.repeats) else 1
         unique += part

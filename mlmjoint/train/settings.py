@@ -30,7 +30,8 @@ class Settings:
 
     def __post_init__(self):
         for name, least in (("steps", 1), ("batch_size", 1), ("warmup_steps", 0)):
-            checks.count(name, getattr(self, name), least)
+            # An integer of any library becomes an int, which JSON can write.
+            object.__setattr__(self, name, checks.count(name, getattr(self, name), least))
         masks = (lambda v: 0 < v < 1, "give a share between 0 and 1, like 0.15")
         drops = (lambda v: 0 <= v < 1, "give a share from 0 to below 1, like 0.1")
         for name, (fits, remedy) in {

@@ -159,10 +159,10 @@ def _check_toy(job: Job) -> None:
 
 
 def command_line(job: Job, recipe: Recipe, name: str) -> str | None:
-    """The command that makes the model, for its card: what decides the weights and is no default.
+    """The command that makes the model, for its card: the options that decide its weights.
 
-    The model's name stands for its folder, whose path is private. A recipe that the command line
-    does not know has no command.
+    Defaults are left out. The model's name stands for its folder, whose path is private. A recipe
+    that the command line does not know has no command.
     """
     if recipes.RECIPES.get(recipe.name) != recipe:
         return None

@@ -83,8 +83,8 @@ class TestAnyLoss:
             regress(tmp_path / "stopped", on_step=stop)
         assert Checkpoints(tmp_path / "stopped" / "checkpoints").newest() == 5
         steps = []
-        found, run = regress(tmp_path / "stopped", on_step=steps.append)
-        assert torch.equal(found, expected)
+        weights, run = regress(tmp_path / "stopped", on_step=steps.append)
+        assert torch.equal(weights, expected)
         assert steps == list(range(5, 13)) and run["kept_step"] == 12
         assert not torch.equal(regress(tmp_path / "seed", seed=1)[0], expected)  # dropout
         files = {p.name for p in (tmp_path / "stopped" / "checkpoints").glob("checkpoint-1[02]/*")}
@@ -239,11 +239,11 @@ def test_two_processes_make_the_weights_of_one(text_file, tmp_path):
     assert process.returncode == 0, errors
     assert printed.count("U-PPL") == printed.count("written to") == 1  # by the first alone
     for name in ("model.safetensors", "checkpoints/checkpoint-3/model.safetensors"):
-        expected, found = load_file(one / name), load_file(two / name)
+        expected, actual = load_file(one / name), load_file(two / name)
         for key in expected:
             # float16 on disk: two neighbours are 1e-3 of their size apart
             loose = 1e-3 if expected[key].dtype == torch.float16 else 0
-            torch.testing.assert_close(found[key], expected[key], rtol=loose, atol=1e-5)
+            torch.testing.assert_close(actual[key], expected[key], rtol=loose, atol=1e-5)
     for first, second in zip(journal(one), journal(two), strict=True):
         numbers = [{k: v for k, v in row.items() if k != "seconds"} for row in (first, second)]
         assert numbers[1] == pytest.approx(numbers[0], rel=1e-5)

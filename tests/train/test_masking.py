@@ -21,12 +21,12 @@ def batches(tokenizer, seed=0, **settings):
 
 
 def test_masks_have_berts_frequencies_and_spare_special_tokens(tokenizer):
-    made = batches(tokenizer)
+    masked_batches = batches(tokenizer)
     content = chosen = masked = kept = 0
     for step in range(1200):
-        rows = [made.ids[made.draws[d]] for d in range(8 * step, 8 * step + 8)]
+        rows = [masked_batches.ids[masked_batches.draws[d]] for d in range(8 * step, 8 * step + 8)]
         clean = tokenizer.pad({"input_ids": rows}, return_tensors="pt")["input_ids"]
-        batch = made[step]
+        batch = masked_batches[step]
         special = torch.isin(clean, torch.tensor(tokenizer.all_special_ids))
         at = batch["labels"] != -100
         assert not (at & special).any()
@@ -66,8 +66,8 @@ def test_mask_rate_and_dropout_follow_the_decay(tiny):
 def test_a_batch_depends_on_seed_and_number_alone(tokenizer):
     first = batches(tokenizer, mask_rate=0.5)[1]
     torch.rand(3)
-    made = batches(tokenizer, mask_rate=0.5)
-    other, again = made[2], made[1]
+    same = batches(tokenizer, mask_rate=0.5)
+    other, again = same[2], same[1]
     assert all(torch.equal(first[key], again[key]) for key in first)
     assert not torch.equal(first["labels"], other["labels"])
     reseeded = batches(tokenizer, mask_rate=0.5, seed=1)[1]

@@ -28,9 +28,9 @@ QUICK = {"steps": 4, "batch_size": 8, "device": "cpu"}
 
 
 def parser():
-    made = argparse.ArgumentParser()
-    command.add_arguments(made)
-    return made
+    arguments = argparse.ArgumentParser()
+    command.add_arguments(arguments)
+    return arguments
 
 
 def test_the_seed_decides_the_weights(text_file, tmp_path):
@@ -163,7 +163,7 @@ BAD = [
     ({"seed": -1}, "seed is -1"),
     ({"seed": 2**32}, "below 4294967296"),
     ({"save_every": 0}, "save_every is 0"),
-    ({"device": "cuda"}, "no GPU"),
+    ({"device": "cuda"}, "no device .cuda. here"),
     ({"device": "mps"}, "choose auto, cpu or cuda"),
     ({"valid_fraction": 1.0}, "1.0"),
     ({"monitor": -1}, "monitor is -1"),
