@@ -10,10 +10,23 @@ from browsing import address, browser, built  # noqa: F401
 SHELL = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 SHELL |= {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
 SHELL |= {"COLUMNS": "80", "TERM": "xterm"}
+REFERENCE = os.environ.get("MLMJOINT_ENGINE") == "reference"  # make test ENGINE=reference
 for name in {*os.environ} - {"MLMJOINT_CACHE"}:
     if name.startswith(("MLMJOINT_", "GIT_")) or name in ("FORCE_COLOR", "NO_COLOR", "CLICOLOR"):
         del os.environ[name]
 os.environ.update(SHELL)
+
+
+def pytest_collection_modifyitems(items):
+    """With the dense reference in place of the engine, tests of the engine itself are left out."""
+    if REFERENCE:
+        import reference_engine
+
+        reference_engine.install()
+        for item in items:
+            if "engine" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="tests the engine itself"))
+
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["a", "the", "man", "woman", "dog", "is", "was", "walking", "running", "down", "across"]

@@ -1,11 +1,11 @@
 """The ten constructions: each a function from two conditional tables to a formula for one cell.
 
-Symbols, in every docstring: i is the token at A (rows), j the token at B (columns);
-``log_a[i, j]`` is log p(a=i | b=j), ``log_b[i, j]`` is log p(b=j | a=i), both (Va, Vb);
-p(a=i), p(b=j) are the predictions with both positions masked, (Va,) and (Vb,). What is returned,
-``Cells``, is the log of an unnormalised joint as a formula of the two tables
-and of one vector per axis, so that nothing here holds a V×V table; ``mlmjoint.joint`` normalises.
-The examples share two tables: the columns of ``a`` and the rows of ``b`` sum to one.
+In every docstring i is the token at A (rows) and j the token at B (columns); ``tables`` holds
+log p(a=i | b=j) and log p(b=j | a=i), both (Va, Vb), and where a construction needs them p(a=i) and
+p(b=j), the predictions with both positions masked, or the normalisers of the logits. The result is
+the log of an unnormalised joint as a formula of the two tables and of one vector per axis
+(``Cells``): nothing here holds a V×V table. The examples share
+two tables: the columns of ``a`` and the rows of ``b`` sum to one.
 
 >>> import numpy as np
 >>> from mlmjoint import joint_from_tables
@@ -36,12 +36,6 @@ def mlm_cells(tables: Tables) -> Cells:
 
     Independent by construction; one forward pass.
 
-    Parameters
-    ----------
-    tables : Tables with ``log_p_a`` (Va,) and ``log_p_b`` (Vb,)
-
-    Examples
-    --------
     >>> q = joint_from_tables(a, b, "mlm", **both)
     >>> round(float(np.exp(q.log_prob(0, 1))), 6)
     0.3
@@ -56,21 +50,11 @@ def mrf_cells(tables: Tables) -> Cells:
     .. math:: \mu_{ij} \propto p(a{=}i \mid b{=}j)\, p(b{=}j \mid a{=}i)
 
     One pairwise potential. Even on tables of a true joint its conditionals are not the given ones;
-    the gap is that of Jensen's inequality.
+    the gap is that of Jensen's inequality. Wang & Cho (2019), with its erratum.
 
-    Parameters
-    ----------
-    tables : Tables, ``log_a`` and ``log_b`` (Va, Vb)
-
-    Examples
-    --------
     >>> q = joint_from_tables(a, b, "mrf")          # 0.63 : 0.06 : 0.04 : 0.48
     >>> round(float(np.exp(q.log_prob(0, 0))), 6) == round(0.63 / 1.21, 6)
     True
-
-    References
-    ----------
-    .. [1] Wang & Cho (2019), BERT has a mouth, and it must speak; with its erratum.
     """
     return Cells("product", *_zeros(tables))
 
@@ -82,21 +66,11 @@ def mrf_logits_cells(tables: Tables) -> Cells:
 
     with the logits :math:`z^a_{ij} = \log p(a{=}i \mid b{=}j) + \log Z^a_j` and
     :math:`z^b_{ij} = \log p(b{=}j \mid a{=}i) + \log Z^b_i`: contexts weigh by their normalisers.
+    Goyal, Dyer & Berg-Kirkpatrick (2022).
 
-    Parameters
-    ----------
-    tables : Tables with ``log_z_a`` (Vb,) and ``log_z_b`` (Va,)
-
-    Examples
-    --------
     >>> q = joint_from_tables(a, b, "mrf-l", log_z_a=np.log([1.0, 2.0]), log_z_b=np.zeros(2))
     >>> round(float(np.exp(q.log_prob(0, 0))), 6) == round(0.63 / (0.63 + 0.12 + 0.04 + 0.96), 6)
     True
-
-    References
-    ----------
-    .. [1] Goyal, Dyer & Berg-Kirkpatrick (2022), Exposing the implicit energy networks behind
-       masked language models via Metropolis-Hastings.
     """
     log_z_a, log_z_b = _need(tables, "mrf-l", "log_z_a", "log_z_b")
     # A constant does not change the joint; without it the scores stay near the log-probabilities.
@@ -109,24 +83,13 @@ def hcb_cells(tables: Tables, pivot: int | None = None, direction: str = "ab") -
     .. math:: \mu_{ij} \propto \frac{p(a{=}i \mid b{=}j)}{p(a{=}i^* \mid b{=}j)}\,
               p(b{=}j \mid a{=}i^*)
 
-    Exact on tables of a true joint, whatever the pivot; one-sided otherwise.
+    Exact on tables of a true joint, whatever the pivot; one-sided otherwise. The pivot is a row i*
+    (direction "ab") or a column j* ("ba", the roles of A and B swapped); by default the argmax with
+    both positions masked or, where that is unknown, of the mean conditional. Besag (1974).
 
-    Parameters
-    ----------
-    tables : Tables, ``log_a`` and ``log_b`` (Va, Vb)
-    pivot : a row i* (direction "ab") or a column j* (direction "ba"); by default the argmax with
-        both positions masked or, where that is unknown, of the mean conditional
-    direction : "ab" has its pivot at A; "ba" swaps the roles of A and B
-
-    Examples
-    --------
     >>> q = joint_from_tables(a, b, "hcb", pivot=0)   # 0.7 : 0.3 : 0.7·(1/9) : 0.3·4
     >>> round(float(np.exp(q.log_prob(1, 1))), 6) == round(1.2 / (1 + 0.7 / 9 + 1.2), 6)
     True
-
-    References
-    ----------
-    .. [1] Besag (1974), Spatial interaction and the statistical analysis of lattice systems.
     """
     if direction not in ("ab", "ba"):
         raise InputError(
@@ -158,23 +121,12 @@ def ag_cells(tables: Tables, solution: Solution) -> Cells:
               + \sum_i \mathrm{KL}(p(\cdot \mid a{=}i) \| \mu(\cdot \mid a{=}i))
               = \frac{Q_{ij}}{\alpha_i + \beta_j}, \quad Q = p(a \mid b) + p(b \mid a)
 
-    Parameters
-    ----------
-    tables : Tables, ``log_a`` and ``log_b`` (Va, Vb)
-    solution : the strengths that :func:`mlmjoint.core.arnold_gokhale.solve` found, log α (Va,) and
-        log β (Vb,)
+    with the strengths log α (Va,), log β (Vb,) of :func:`mlmjoint.core.arnold_gokhale.solve`.
+    Arnold & Gokhale (1998); Zermelo (1929).
 
-    Examples
-    --------
     >>> q = joint_from_tables(a, b, "ag", tol=1e-12)
     >>> q.residual < 1e-12 and 0 <= q.objective - q.lower_bound < 1e-9
     True
-
-    References
-    ----------
-    .. [1] Arnold & Gokhale (1998), Distributions most nearly compatible with given families of
-       conditional distributions.
-    .. [2] Zermelo (1929), Die Berechnung der Turnier-Ergebnisse.
     """
     return solution.cells(tables.log_a.device)
 
@@ -186,12 +138,6 @@ def chain_ab_cells(tables: Tables) -> Cells:
 
     To score a single pair it takes two forward passes.
 
-    Parameters
-    ----------
-    tables : Tables with ``log_p_a`` (Va,)
-
-    Examples
-    --------
     >>> q = joint_from_tables(a, b, "chain-ab", **both)
     >>> round(float(np.exp(q.log_prob(0, 1))), 6)           # 0.6 · 0.3
     0.18
@@ -205,12 +151,6 @@ def chain_ba_cells(tables: Tables) -> Cells:
 
     .. math:: \mu_{ij} = p(b{=}j)\, p(a{=}i \mid b{=}j)
 
-    Parameters
-    ----------
-    tables : Tables with ``log_p_b`` (Vb,)
-
-    Examples
-    --------
     >>> q = joint_from_tables(a, b, "chain-ba", **both)
     >>> round(float(np.exp(q.log_prob(0, 1))), 6)           # 0.5 · 0.2
     0.1
@@ -225,12 +165,6 @@ def chain_mean_cells(tables: Tables) -> Cells:
     .. math:: \mu_{ij} = \tfrac12 [ p(a{=}i)\, p(b{=}j \mid a{=}i)
               + p(b{=}j)\, p(a{=}i \mid b{=}j) ]
 
-    Parameters
-    ----------
-    tables : Tables with ``log_p_a`` (Va,) and ``log_p_b`` (Vb,)
-
-    Examples
-    --------
     >>> q = joint_from_tables(a, b, "chain-mean", **both)
     >>> round(float(np.exp(q.log_prob(0, 1))), 6)           # ½ (0.18 + 0.1)
     0.14
@@ -245,12 +179,6 @@ def chain_geo_cells(tables: Tables) -> Cells:
     .. math:: \mu_{ij} \propto \sqrt{ p(a{=}i)\, p(b{=}j \mid a{=}i)\;
               p(b{=}j)\, p(a{=}i \mid b{=}j) }
 
-    Parameters
-    ----------
-    tables : Tables with ``log_p_a`` (Va,) and ``log_p_b`` (Vb,)
-
-    Examples
-    --------
     >>> q = joint_from_tables(a, b, "chain-geo", **both)    # √(0.18·0.1) : √(0.24·0.4)
     >>> round(float(np.exp(q.log_prob(0, 1) - q.log_prob(1, 1))), 6)
     0.433013
@@ -265,23 +193,12 @@ def gibbs_cells(tables: Tables) -> Cells:
     .. math:: \mu_{ij} = \tfrac12 [ p(a{=}i \mid b{=}j)\, m_B(j) + p(b{=}j \mid a{=}i)\, m_A(i) ],
               \quad m_A = P_a m_B, \; m_B = P_b^\top m_A
 
-    Parameters
-    ----------
-    tables : Tables, ``log_a`` and ``log_b`` (Va, Vb)
+    Heckerman et al. (2000); Yamakoshi, Griffiths & Hawkins (2022).
 
-    Examples
-    --------
     >>> q = joint_from_tables(a, b, "gibbs")
     >>> m_b = np.exp(q.log_marginals()[1].numpy())
     >>> bool(np.allclose(np.exp(b).T @ np.exp(a) @ m_b, m_b))
     True
-
-    References
-    ----------
-    .. [1] Heckerman et al. (2000), Dependency networks for inference, collaborative filtering, and
-       data visualization.
-    .. [2] Yamakoshi, Griffiths & Hawkins (2022), Probing BERT's priors with serial reproduction
-       chains.
     """
     log_m_a, log_m_b = stationary(tables)
     return Cells("mixture", log_m_a - math.log(2), log_m_b - math.log(2))

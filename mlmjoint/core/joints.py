@@ -3,15 +3,11 @@
 A construction (:mod:`mlmjoint.core.constructions`) gives a formula for one cell; :class:`Joint`
 normalises it and evaluates it where asked, in row blocks: nothing here holds a V×V table.
 As everywhere, ``log_a[i, j]`` is log p(a=i | b=j) and ``log_b[i, j]`` is log p(b=j | a=i).
-
-With ``MLMJOINT_ENGINE=reference`` in the environment every joint and metric is computed from the
-dense tables of :mod:`mlmjoint.core.reference` instead: for tests, with the engine off.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -23,11 +19,9 @@ from ..engine.passes.cells import Cells
 from ..engine.passes.tiles import row_blocks
 from ..errors import InputError
 from ..names import FACTS, METHODS, PAPER
-from . import arnold_gokhale, reference
+from . import arnold_gokhale
 from .constructions import CONSTRUCTIONS, ag_cells
 from .tables import Tables, tables_from_arrays
-
-REFERENCE = os.environ.get("MLMJOINT_ENGINE") == "reference"
 
 
 class Joint:
@@ -144,23 +138,6 @@ class ArnoldGokhale(Joint):
         return min(bound, self.objective) if bound - self.objective < rounding else bound
 
 
-class ReferenceJoint(Joint):
-    """A joint read from its dense table; ``evidence`` is what the AG solver says of itself."""
-
-    def __init__(self, tables: Tables, method: str, log_mu: torch.Tensor, **evidence):
-        self.tables, self.method, self._log_mu = tables, method, log_mu
-        if bool(log_mu.isnan().any()):
-            raise InputError(f"{method}: no pair of tokens has probability in both tables")
-        self._margins = log_mu.logsumexp(1), log_mu.logsumexp(0)
-        vars(self).update(evidence)
-
-    def _at(self, rows, cols) -> torch.Tensor:
-        return self._log_mu[rows, cols]
-
-    def _rows(self, rows) -> torch.Tensor:
-        return self._log_mu[rows]
-
-
 def joint(tables: Tables, method: str, **options) -> Joint:
     r"""Derive a joint distribution of two tokens from their two conditional tables.
 
@@ -204,12 +181,7 @@ def joint(tables: Tables, method: str, **options) -> Joint:
     """
     check_method(method)
     check_options(method, options)
-    if method == "ag":
-        return _arnold_gokhale(tables, options)
-    cells = CONSTRUCTIONS[method](tables, **options)
-    if REFERENCE:
-        return ReferenceJoint(tables, method, reference.joint(tables, method, **options))
-    return Joint(tables, method, cells)
+    return derive(tables, [method], options)[0][method]
 
 
 def joints(tables: Tables, methods: Sequence[str] = PAPER, **options) -> dict[str, Joint]:
@@ -236,7 +208,8 @@ def joints(tables: Tables, methods: Sequence[str] = PAPER, **options) -> dict[st
     >>> [round(float(np.exp(q.log_prob(0, 0))), 3) for q in joints(tables, ("mrf", "ag")).values()]
     [0.63, 0.553]
     """
-    return build(tables, methods, options)[0]
+    methods = check_methods(methods, options)
+    return derive(tables, methods, options)[0]
 
 
 def joint_from_tables(
@@ -272,43 +245,34 @@ def joint_from_tables(
     return joint(tables, method, **options)
 
 
-def build(tables: Tables, methods: Sequence[str], options: dict):
-    """The joints by name, and the means of log p(a|b) − log p(b|a) by row and column."""
-    names = list(dict.fromkeys((methods,) if isinstance(methods, str) else methods))
-    for name in names:
-        check_method(name)
-    check_options("ag", options)
-    if REFERENCE:
-        built = {name: joint(tables, name, **(options if name == "ag" else {})) for name in names}
-        return built, None
-    solution = arnold_gokhale.solve(tables, **options) if "ag" in names else None
+def derive(tables: Tables, methods: list[str], options: dict):
+    """The joints by name, and the row and column means of log p(a|b) − log p(b|a).
+
+    One pass for all of them. ``options`` are those of the one method, or of "ag" among several.
+    """
+    solution = arnold_gokhale.solve(tables, **options) if "ag" in methods else None
+    others = options if methods == ["hcb"] else {}
     cells = [
-        ag_cells(tables, solution) if name == "ag" else CONSTRUCTIONS[name](tables)
-        for name in names
+        ag_cells(tables, solution) if name == "ag" else CONSTRUCTIONS[name](tables, **others)
+        for name in methods
     ]
     margins, ratio_means = sums.log_marginals(tables, cells)
     built = {
         name: ArnoldGokhale(tables, solution, margin)
         if name == "ag"
         else Joint(tables, name, one, margin)
-        for name, one, margin in zip(names, cells, margins, strict=True)
+        for name, one, margin in zip(methods, cells, margins, strict=True)
     }
     return built, ratio_means
 
 
-def _arnold_gokhale(tables: Tables, options: dict) -> Joint:
-    if not REFERENCE:
-        return ArnoldGokhale(tables, arnold_gokhale.solve(tables, **options))
-    arnold_gokhale.check_options(**options)
-    log_a, log_b = tables.log_a.double().cpu(), tables.log_b.double().cpu()
-    tol, steps = options.get("tol", 1e-5), options.get("iterations")
-    if options.get("solver") == "published":
-        log_mu, residual, steps = reference.arnold_gokhale(log_a, log_b, steps or 40)
-    else:
-        log_mu, residual, steps = reference.arnold_gokhale(log_a, log_b, steps or 10**5, tol)
-    evidence = {"residual": residual, "iterations": steps, "converged": residual <= tol}
-    objective = reference.ag_objective(log_a, log_b, log_mu)
-    return ReferenceJoint(tables, "ag", log_mu, **evidence, objective=objective)
+def check_methods(methods: Sequence[str], options: dict) -> list[str]:
+    """Names without repeats, and options that the AG solver takes."""
+    names = list(dict.fromkeys((methods,) if isinstance(methods, str) else methods))
+    for name in names:
+        check_method(name)
+    check_options("ag", options)
+    return names
 
 
 def check_method(method: str) -> None:

@@ -1,17 +1,4 @@
-"""How good a joint is: perplexities at the gold tokens, faithfulness to the MLM, distances.
-
-Natural logs. g = (i, j) are the gold tokens at A and B.
-
-=================  ===============================================================================
-u_nll              −½[log μ(a=i|b=j) + log μ(b=j|a=i)]                                (eq-u-ppl)
-p_nll              −½ log μ(i, j)                                                     (eq-p-ppl)
-a_kl               mean over all Va + Vb contexts of KL(MLM's conditional ‖ μ's)      (eq-a-kl)
-g_kl               the same at the two gold contexts                                  (eq-g-kl)
-jsd                Jensen-Shannon divergence of two joints                            (eq-jsd)
-incompatibility    mean squared double-centred log p(a|b)/p(b|a)             (eq-incompatibility)
-kl_true            KL(truth ‖ μ), where the true joint is known
-=================  ===============================================================================
-"""
+"""How good a joint is: perplexities at the gold tokens, faithfulness to the MLM, distances."""
 
 from __future__ import annotations
 
@@ -20,13 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from ..arrays import NORMALISATION_TOLERANCE
 from ..engine.passes import sums
 from ..engine.passes.tiles import row_blocks
 from ..errors import InputError
 from ..names import PAPER
-from . import reference
-from .joints import REFERENCE, Joint, build
-from .tables import NORMALISATION_TOLERANCE, Tables
+from . import joints
+from .tables import Tables
 
 INFINITE = 1e24  # the square of a log ratio with a zero on one side only, as the passes see it
 
@@ -42,7 +29,7 @@ class Pairwise(dict):
 
 def metrics(
     tables: Tables,
-    methods: Sequence[str] | Mapping[str, Joint] = PAPER,
+    methods: Sequence[str] | Mapping[str, joints.Joint] = PAPER,
     true_joint: torch.Tensor | None = None,
     **options,
 ) -> dict:
@@ -92,8 +79,9 @@ def metrics(
     if isinstance(methods, Mapping):
         built, ratio_means = dict(methods), None
     else:
-        built, ratio_means = build(tables, methods, options)
-    out = _dense(tables, built) if REFERENCE else _streamed(tables, built, ratio_means)
+        names = joints.check_methods(methods, options)
+        built, ratio_means = joints.derive(tables, names, options)
+    out = measure(tables, built, ratio_means)
     for name, joint in built.items():
         if hasattr(joint, "residual"):
             out[name] |= {"residual": joint.residual, "iterations": joint.iterations}
@@ -102,7 +90,7 @@ def metrics(
     return out
 
 
-def _streamed(tables: Tables, built: dict[str, Joint], ratio_means) -> dict:
+def measure(tables: Tables, built: dict[str, joints.Joint], ratio_means) -> dict:
     """All measures that need no truth, by one pass over the tables."""
     names, (rows, cols) = list(built), tables.shape
     if ratio_means is None:
@@ -126,14 +114,6 @@ def _streamed(tables: Tables, built: dict[str, Joint], ratio_means) -> dict:
     return out
 
 
-def _dense(tables: Tables, built: dict[str, Joint]) -> dict:
-    """The same from the dense reference."""
-    logs = tables.log_a.double().cpu(), tables.log_b.double().cpu()
-    dense = {name: q._rows(slice(None)) for name, q in built.items()}
-    out = reference.metrics(*logs, dense, tables.gold_cell)
-    return {**out, "jsd": Pairwise(out["jsd"])}
-
-
 def _unary(tables: Tables) -> float | None:
     """The MLM's own −½[log p(a=i|b=j) + log p(b=j|a=i)] at the gold tokens."""
     if tables.gold_cell is None:
@@ -142,7 +122,7 @@ def _unary(tables: Tables) -> float | None:
     return -0.5 * (float(tables.log_a[i, j]) + float(tables.log_b[i, j]))
 
 
-def at_gold(tables: Tables, joint: Joint) -> dict:
+def at_gold(tables: Tables, joint: joints.Joint) -> dict:
     """What one joint says at the gold tokens: u_nll, p_nll, g_kl; None where they are unknown."""
     if tables.gold_cell is None:
         return {"u_nll": None, "p_nll": None, "g_kl": None}
