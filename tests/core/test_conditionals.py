@@ -1,5 +1,6 @@
 """Tables against the model's own forward, one sequence at a time, for every architecture."""
 
+import doctest
 import os
 import re
 import shutil
@@ -456,3 +457,10 @@ def test_a_token_that_breaks_the_logits_is_named(loaded, value, route):
     pattern = r"logits at position 1 are not finite with token .* \(id 13\) at position 7;"
     with pytest.raises(InputError, match=pattern):
         mlmjoint.conditionals(mlm, PAIRS[0], route=route)
+
+
+def test_the_docstring_states_its_contract_and_its_example_runs():
+    for part in ("Parameters", "Returns", "Examples", "References"):
+        assert f"{part}\n" in mlmjoint.conditionals.__doc__
+    failed, tried = doctest.testmod(sys.modules[mlmjoint.conditionals.__module__])
+    assert tried > 0 and failed == 0
