@@ -11,6 +11,7 @@ import torch
 from tokenizers import Regex, decoders, pre_tokenizers
 from transformers import AlbertForMaskedLM, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
 
+from .. import files
 from ..errors import InputError
 from .tokenizer import BERT_SPECIALS, build_tokenizer
 
@@ -18,37 +19,12 @@ from .tokenizer import BERT_SPECIALS, build_tokenizer
 # other character is a token. On reaction SMILES these are exactly rxnmapper's own tokens.
 SMILES_TOKEN = r"\[[^\]]+\]|Br|Cl|%[0-9]{2}|>>|\S"
 RESIDUE = r"\S"
-ROBERTA_SPECIALS = {
-    "cls_token": "<s>",
-    "sep_token": "</s>",
-    "bos_token": "<s>",
-    "eos_token": "</s>",
-    "mask_token": "<mask>",
-    "pad_token": "<pad>",
-    "unk_token": "<unk>",
-}
 # What a config.json says about the shape of a model; the rest belongs to its training.
 SHAPE = ("vocab_size", "embedding_size", "hidden_size", "intermediate_size", "hidden_act")
 SHAPE += ("num_hidden_layers", "num_hidden_groups", "inner_group_num", "num_attention_heads")
 SHAPE += ("max_position_embeddings", "type_vocab_size", "layer_norm_eps", "pad_token_id")
-# fairseq's names of RoBERTa's parts, and Hugging Face's.
-FAIRSEQ = {
-    r"^decoder\.sentence_encoder\.layers\.": "roberta.encoder.layer.",
-    r"^decoder\.sentence_encoder\.embed_tokens\.": "roberta.embeddings.word_embeddings.",
-    r"^decoder\.sentence_encoder\.embed_positions\.": "roberta.embeddings.position_embeddings.",
-    r"^decoder\.sentence_encoder\.emb_layer_norm\.": "roberta.embeddings.LayerNorm.",
-    r"^decoder\.lm_head\.weight$": "lm_head.decoder.weight",
-    r"^decoder\.lm_head\.bias$": "lm_head.bias",
-    r"^decoder\.lm_head\.": "lm_head.",
-    r"\.self_attn\.q_proj\.": ".attention.self.query.",
-    r"\.self_attn\.k_proj\.": ".attention.self.key.",
-    r"\.self_attn\.v_proj\.": ".attention.self.value.",
-    r"\.self_attn\.out_proj\.": ".attention.output.dense.",
-    r"\.self_attn_layer_norm\.": ".attention.output.LayerNorm.",
-    r"\.fc1\.": ".intermediate.dense.",
-    r"\.fc2\.": ".output.dense.",
-    r"\.final_layer_norm\.": ".output.LayerNorm.",
-}
+# fairseq's names of RoBERTa's parts as patterns with Hugging Face's, and its special tokens.
+FAIRSEQ = json.loads((files.DATA / "fairseq.json").read_text(encoding="utf-8"))
 
 
 def rxnmapper(unpacked: Path):
@@ -74,7 +50,7 @@ def sapiens(unpacked: Path):
         checkpoint = _read(unpacked / "weights")
     settings, weights = checkpoint["args"], {}
     for key, value in checkpoint["model"].items():
-        for pattern, replacement in FAIRSEQ.items():
+        for pattern, replacement in FAIRSEQ["names"].items():
             key = re.sub(pattern, replacement, key)
         weights[key] = value
     positions = weights["roberta.embeddings.position_embeddings.weight"].shape[0]
@@ -97,7 +73,7 @@ def sapiens(unpacked: Path):
         eos_token_id=2,
     )
     model = _with_weights(RobertaForMaskedLM(config), weights, unused=r"$^")
-    return model, _tokenizer(vocabulary, RESIDUE, ROBERTA_SPECIALS, positions - 2)
+    return model, _tokenizer(vocabulary, RESIDUE, FAIRSEQ["specials"], positions - 2)
 
 
 def _hugging_face(kind, unpacked: Path, unused: str):
