@@ -87,6 +87,40 @@ def unpaired_surrogate(text: str) -> str | None:
     return None
 
 
+def pair_of_model(pair, mask_token_id: int, embedded: int) -> None:
+    """Refuse a pair of another model: token ids beyond its embeddings, or no mask at a position."""
+    outside = pair.input_ids[(pair.input_ids < 0) | (pair.input_ids >= embedded)]
+    if len(outside):
+        raise InputError(
+            f"the pair holds token id {int(outside[0])}, outside this model's vocabulary "
+            f"(0 to {embedded - 1}); make the pair with the same model"
+        )
+    for position in pair.positions:
+        token = int(pair.input_ids[position])
+        if token != mask_token_id:
+            raise InputError(
+                f"position {position} of the pair holds token id {token}, "
+                f"not the mask ({mask_token_id}); make the pair with mlm.pair(...)"
+            )
+
+
+def candidate_sets(tokens, vocab: int, embedded: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """``tokens=(ids_a, ids_b)`` as two vectors; None stands for the whole vocabulary twice."""
+    import torch
+
+    if tokens is None and embedded < vocab:
+        raise InputError(
+            f"the model predicts {vocab} tokens but embeds {embedded}; "
+            "give candidate sets with tokens=(ids_a, ids_b)"
+        )
+    if tokens is None:
+        return torch.arange(vocab), torch.arange(vocab)
+    if not isinstance(tokens, (tuple, list)) or len(tokens) != 2:
+        raise InputError("tokens must be two lists of token ids, (ids_a, ids_b)")
+    size = min(vocab, embedded)
+    return token_ids("ids_a", tokens[0], size), token_ids("ids_b", tokens[1], size)
+
+
 def token_ids(name: str, ids, vocab: int) -> torch.Tensor:
     """A candidate set: different token ids below ``vocab``, as a vector on the CPU."""
     import torch  # slow to import, and most checks do without

@@ -75,10 +75,11 @@ def conditionals(
     .. [1] Torroba Hennigen and Kim, "Deriving Language Models from Masked Language Models",
        ACL 2023, section 2.
     """
-    _check_pair(mlm, pair)
+    embedded = mlm.model.get_input_embeddings().weight.shape[0]
+    checks.pair_of_model(pair, mlm.mask_token_id, embedded)
     if batch_size != "auto" and (checks.whole_number(batch_size) or 0) < 1:
         raise InputError(f"batch_size is {batch_size!r}; give a positive whole number or 'auto'")
-    sets = _candidates(mlm, tokens)
+    sets = checks.candidate_sets(tokens, mlm.vocab_size, embedded)
     with eval_mode(mlm.model), torch.inference_mode():
         return _tables(mlm, pair, tokens is None, sets, batch_size, progress, out, route)
 
@@ -143,35 +144,3 @@ def _check_finite(mlm, log_z: Tensor, ids: Tensor, masked: int, substituted: int
 def _name(mlm, token_id: int) -> str:
     text = mlm.tokenizer.convert_ids_to_tokens(token_id) if mlm.tokenizer is not None else None
     return f"token {token_id}" if text is None else f"token {text!r} (id {token_id})"
-
-
-def _candidates(mlm, tokens) -> tuple[Tensor, Tensor]:
-    vocab, embedded = mlm.vocab_size, mlm.model.get_input_embeddings().weight.shape[0]
-    if tokens is None and embedded < vocab:
-        raise InputError(
-            f"the model predicts {vocab} tokens but embeds {embedded}; "
-            "give candidate sets with tokens=(ids_a, ids_b)"
-        )
-    if tokens is None:
-        return torch.arange(vocab), torch.arange(vocab)
-    if not isinstance(tokens, (tuple, list)) or len(tokens) != 2:
-        raise InputError("tokens must be two lists of token ids, (ids_a, ids_b)")
-    size = min(vocab, embedded)
-    return checks.token_ids("ids_a", tokens[0], size), checks.token_ids("ids_b", tokens[1], size)
-
-
-def _check_pair(mlm, pair) -> None:
-    embedded = mlm.model.get_input_embeddings().weight.shape[0]
-    outside = pair.input_ids[(pair.input_ids < 0) | (pair.input_ids >= embedded)]
-    if len(outside):
-        raise InputError(
-            f"the pair holds token id {int(outside[0])}, outside this model's vocabulary "
-            f"(0 to {embedded - 1}); make the pair with the same model"
-        )
-    for position in pair.positions:
-        token = int(pair.input_ids[position])
-        if token != mlm.mask_token_id:
-            raise InputError(
-                f"position {position} of the pair holds token id {token}, "
-                f"not the mask ({mlm.mask_token_id}); make the pair with mlm.pair(...)"
-            )
