@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..errors import InputError
 from ..names import HCB_PIVOTS, METHODS, PAPER, UNARY, label
 from ..studies.records import Study
 from . import stats
@@ -174,8 +173,6 @@ def prediction_sheet(studies: Sequence[Study], predictor: str, seed: int = 0) ->
 
     ``predictor`` is "incompatibility" or "objective", the minimum J that AG reaches.
     """
-    if predictor not in PREDICTORS:
-        raise InputError(f"unknown predictor {predictor!r}; choose from {', '.join(PREDICTORS)}")
 
     def row(study):
         x = predictors(study, predictor)

@@ -58,19 +58,10 @@ def _draw_curve(axis, method: str, points, k: int, count: int, log_x: bool):
     places = places * np.exp(shift) if log_x else places + 3 * shift
     mean, low, high = np.array([gain for _, gain in points]).T
     low, high = (np.where(np.isnan(end), mean, end) for end in (low, high))
+    bars = [np.maximum(mean - low, 0), np.maximum(high - mean, 0)]
     colour, line, mark = look(method, series(k))
-    return axis.errorbar(
-        places,
-        mean,
-        yerr=[np.maximum(mean - low, 0), np.maximum(high - mean, 0)],
-        color=colour,
-        linestyle=line,
-        marker=mark,
-        markersize=4,
-        linewidth=1.4,
-        elinewidth=0.8,
-        capsize=2,
-    )
+    how = {"color": colour, "linestyle": line, "marker": mark, "markersize": 4, "linewidth": 1.4}
+    return axis.errorbar(places, mean, yerr=bars, elinewidth=0.8, capsize=2, **how)
 
 
 def _fit(axis, gains: Sequence[Interval]) -> None:
@@ -141,34 +132,24 @@ def _name_ends(axis, x: float, ends: Mapping[str, float], room: float = 0.042) -
     for name, height in zip(names, spread(wanted, room), strict=True):
         # The line has the curve's colour; the name does not, because yellow ink is hard to read.
         arrow = {"arrowstyle": "-", "color": look(name, (GREY, "-", None))[0], "linewidth": 0.8}
-        axis.annotate(
-            label(name),
-            (x, ends[name]),
-            (1.06, height),
-            textcoords="axes fraction",
-            va="center",
-            fontsize=8,
-            arrowprops={**arrow, "relpos": (0, 0.5), "shrinkB": 2},
-        )
+        arrow |= {"relpos": (0, 0.5), "shrinkB": 2}
+        how = {"textcoords": "axes fraction", "va": "center", "fontsize": 8, "arrowprops": arrow}
+        axis.annotate(label(name), (x, ends[name]), (1.06, height), **how)
 
 
 def spread(heights: Sequence[float], room: float) -> list[float]:
     """Rising heights moved apart by at least ``room``; each crowd keeps its mean height."""
+
+    def bottom(crowd):
+        return float(np.mean(crowd)) - (len(crowd) - 1) / 2 * room
+
     crowds: list[list[float]] = []  # of wanted heights
     for height in heights:
         crowds.append([height])
-        while len(crowds) > 1 and _bottom(crowds[-1], room) - _top(crowds[-2], room) < room:
+        while len(crowds) > 1 and bottom(crowds[-1]) < bottom(crowds[-2]) + len(crowds[-2]) * room:
             last = crowds.pop()
             crowds[-1] += last
-    return [_bottom(crowd, room) + k * room for crowd in crowds for k in range(len(crowd))]
-
-
-def _bottom(crowd: Sequence[float], room: float) -> float:
-    return float(np.mean(crowd)) - (len(crowd) - 1) / 2 * room
-
-
-def _top(crowd: Sequence[float], room: float) -> float:
-    return _bottom(crowd, room) + (len(crowd) - 1) * room
+    return [bottom(crowd) + k * room for crowd in crowds for k in range(len(crowd))]
 
 
 def draw_jsd(divergences: Mapping[str, np.ndarray], methods: Sequence[str]):
@@ -192,19 +173,10 @@ def draw_jsd(divergences: Mapping[str, np.ndarray], methods: Sequence[str]):
             shown = matrix[np.ix_(order, order)]
             numbers = np.array([[millis(value) for value in row] for row in shown])
             np.fill_diagonal(numbers, "")
-            seaborn.heatmap(
-                shown,
-                ax=axis,
-                norm=norm,
-                cmap=rcParams["image.cmap"],
-                annot=numbers,
-                fmt="",
-                annot_kws={"fontsize": 6.5},
-                square=True,
-                cbar=False,
-                xticklabels=names,
-                yticklabels=names if axis is axes[0] else False,
-            )
+            how = {"norm": norm, "cmap": rcParams["image.cmap"], "square": True, "cbar": False}
+            how |= {"annot": numbers, "fmt": "", "annot_kws": {"fontsize": 6.5}}
+            ticks = {"xticklabels": names, "yticklabels": names if axis is axes[0] else False}
+            seaborn.heatmap(shown, ax=axis, **how, **ticks)
             axis.tick_params(length=0)
             axis.tick_params(axis="x", rotation=90)
             axis.tick_params(axis="y", rotation=0)

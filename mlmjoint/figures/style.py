@@ -23,13 +23,8 @@ FORMATS = ("svg", "pdf", "png")
 
 STYLE = {
     # An opaque white card with dark ink reads the same on a light and on a dark page.
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
-    "axes.facecolor": "white",
-    "text.color": "#222222",
-    "axes.labelcolor": "#222222",
-    "xtick.color": "#222222",
-    "ytick.color": "#222222",
+    **dict.fromkeys(("figure.facecolor", "savefig.facecolor", "axes.facecolor"), "white"),
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), "#222222"),
     "axes.edgecolor": "#888888",
     "axes.spines.top": False,
     "axes.spines.right": False,

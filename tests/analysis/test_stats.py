@@ -9,7 +9,6 @@ import scipy.stats
 
 from mlmjoint.analysis import stats
 from mlmjoint.analysis.stats import slope, spearman
-from mlmjoint.errors import InputError
 
 
 def level(p_values):
@@ -53,12 +52,6 @@ class TestBootstrap:
         for values in ([5.0], [1.0, math.inf]):
             value, low, high = stats.bootstrap(values)
             assert value == max(values) and math.isnan(low) and math.isnan(high)
-
-    @pytest.mark.parametrize("bad", [[], [[1.0]], 3.0])
-    def test_needs_a_list(self, bad):
-        for function in (stats.bootstrap, stats.sign_flip):
-            with pytest.raises(InputError, match="shape"):
-                function(bad)
 
 
 class TestSignFlip:
@@ -194,12 +187,6 @@ class TestAssociation:
         for x, y in (([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]), ([1.0, 2.0], [1.0, 2.0])):
             found = measure(x, y)
             assert math.isnan(found.interval.value) and math.isnan(found.p)
-
-    def test_refuses_what_cannot_be_paired(self, measure):
-        with pytest.raises(InputError, match="one length"):
-            measure([1.0, 2.0], [1.0])
-        with pytest.raises(InputError, match="missing"):
-            measure([1.0, None, 2.0], [1.0, 2.0, 3.0])
 
 
 def test_interval_of_a_correlation_is_scipy_s_bca():
