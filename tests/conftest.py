@@ -50,7 +50,7 @@ def save_tiny_model(folder, vocabulary=None, mask_token="[MASK]", seed=0):
     tokens = {f"{name}_token": token for name, token in special.items() if token}
     PreTrainedTokenizerFast(tokenizer_object=backend, **tokens).save_pretrained(folder)
     config = BertConfig(
-        vocab_size=len(SPECIALS) + len(WORDS),
+        vocab_size=max(len(words), len(SPECIALS) + len(WORDS)),
         hidden_size=16,
         num_hidden_layers=2,
         num_attention_heads=2,

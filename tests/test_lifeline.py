@@ -78,7 +78,7 @@ execute(Path(sys.argv[1]), "quick")
 """
 
 
-def wait_for(condition, process, seconds=120):
+def wait_for(condition, process, seconds=400):
     deadline = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, "the parent ended by itself"

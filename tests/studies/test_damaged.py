@@ -146,6 +146,21 @@ def test_a_damaged_record(spoil, part, folder, words, capsys):
         refused(command, folder, "line 2 of", capsys)
 
 
+@pytest.mark.parametrize(
+    ("spoil", "part"),
+    [
+        (lambda lines: [lines[0], lines[1][:40], lines[2]], "line 2 of"),
+        (lambda lines: [*lines, b"\0" * 50], "line 4 of"),
+        (lambda lines: [*lines, lines[0]], "the same sentence as line 1"),
+    ],
+)
+def test_lines_that_are_no_records(spoil, part, folder, words, capsys):
+    path = folder / records.RECORDS
+    path.write_bytes(b"\n".join([*spoil(path.read_bytes().splitlines()), b""]))
+    for command in (["table", folder], [*words, "--out", folder]):
+        refused(command, folder, part, capsys)
+
+
 def test_infinity_is_a_number(folder, words):
     change(folder / records.RECORDS, 0, put("inf", "methods", "ag", "p_nll"))
     assert main([*words, "--out", str(folder)]) == 0

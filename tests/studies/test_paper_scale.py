@@ -1,48 +1,14 @@
 """The paper's studies at the paper's vocabulary: two tables of 28,893 x 28,893 a pair."""
 
 import pytest
-import torch
+from conftest import SPECIALS, save_tiny_model
 
 import mlmjoint
 from mlmjoint.cli.main import main
 from mlmjoint.studies import records
 
-
-def bert_base_cased_shape(folder):
-    """A random BERT with bert-base-cased's vocabulary layout and width of logits, and 2 layers."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-    from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
-
-    words = ["[PAD]", *(f"[unused{k}]" for k in range(1, 100)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    letters = [chr(k) for k in range(33, 127)]
-    words += letters + [f"##{letter}" for letter in letters]
-    words += ["man", "dog", "street", "The", "is", "walking", "##s"]
-    words = list(dict.fromkeys(words))
-    words += [f"word{k}" for k in range(28_996 - len(words))]
-    ids = {word: k for k, word in enumerate(words)}
-    backend = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
-    backend.normalizer = normalizers.BertNormalizer(lowercase=False)
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[(s, ids[s]) for s in ("[CLS]", "[SEP]")]
-    )
-    names = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-    PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        model_max_length=512,
-        **{f"{name}_token": token for name, token in names.items()},
-    ).save_pretrained(folder)
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=28_996,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        initializer_range=0.3,
-    )
-    BertForMaskedLM(config).save_pretrained(folder)
-    return folder
+VOCABULARY = 28_996
+RESERVED = 99
 
 
 def published_data(folder):
@@ -67,7 +33,12 @@ def published_data(folder):
 
 @pytest.fixture(scope="module")
 def paper_shape(tmp_path_factory):
-    return bert_base_cased_shape(tmp_path_factory.mktemp("paper") / "bert-base-cased")
+    """A tiny random BERT with bert-base-cased's vocabulary: its layout, and its width of logits."""
+    words = ["[PAD]", *(f"[unused{k}]" for k in range(1, RESERVED + 1)), *SPECIALS[1:]]
+    words += ["man", "dog", "street", "The", "is", "walking"]
+    words += [f"word{k}" for k in range(VOCABULARY - len(words))]
+    folder = tmp_path_factory.mktemp("paper") / "bert-base-cased"
+    return save_tiny_model(folder, vocabulary=words)
 
 
 @pytest.mark.slow
@@ -96,7 +67,7 @@ def test_the_paper_s_cells_at_its_vocabulary(
     command += ["--n", str(n), "--seed", "0", "--out", str(out)]
     assert main(command if whole else [*command, "--methods", *methods, "--no-extras"]) == 0
     done = records.load_study(out)
-    assert done.manifest["vocabulary"] == 28_996 - 99 - 4
+    assert done.manifest["vocabulary"] == VOCABULARY - RESERVED - 4
     assert str(tmp_path) not in (out / records.MANIFEST).read_text()
     assert len(done.records) == n
     for record in done.records:

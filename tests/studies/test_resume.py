@@ -170,30 +170,6 @@ class TestRefusals:
         with pytest.raises(InputError, match=r"another study.*(data|sentences)"):
             study(mlm, f"text:{edited}", whole.folder)
 
-    @pytest.mark.parametrize(
-        ("spoil", "part"),
-        [
-            (lambda lines: [lines[0], lines[1][:40] + b"\n", *lines[2:]], "line 2"),
-            (lambda lines: [*lines[:3], b"\0" * 50 + b"\n", *lines[3:]], "line 4"),
-            (lambda lines: [*lines, b'{"sentence": "x"}\n'], "missing required field"),
-            (lambda lines: [*lines, lines[0]], "same sentence as line 1"),
-        ],
-    )
-    def test_a_damaged_file_is_named_and_left_alone(
-        self, spoil, part, mlm, text, whole, tmp_path, capsys
-    ):
-        for name, data in snapshot(whole.folder).items():
-            (tmp_path / name).write_bytes(data)
-        path = tmp_path / records.RECORDS
-        path.write_bytes(b"".join(spoil(path.read_bytes().splitlines(keepends=True))))
-        before = snapshot(tmp_path)
-        with pytest.raises(InputError, match=f"damaged.*{part}|{part}.*damaged"):
-            study(mlm, f"text:{text}", tmp_path)
-        assert main(["table", str(tmp_path)]) == 2
-        shown = capsys.readouterr()
-        assert shown.out == "" and len(shown.err.splitlines()) == 1
-        assert snapshot(tmp_path) == before
-
     def test_a_damaged_or_missing_manifest(self, mlm, text, whole, tmp_path):
         path = tmp_path / records.RECORDS
         path.write_bytes((whole.folder / records.RECORDS).read_bytes())
