@@ -71,8 +71,7 @@ def ag_objective(log_a, log_b, log_mu) -> float:
 
 def ag_residual(log_a, log_b, log_mu_a, log_mu_b) -> float:
     """The largest violation of the balance equations with α = 1/μ_A, β = 1/μ_B, in float64."""
-    margins = (v.double().exp() for v in (log_mu_a, log_mu_b))
-    return reference.ag_residual(log_a.double(), log_b.double(), *margins)
+    return reference.ag_residual(*(v.double() for v in (log_a, log_b, log_mu_a, log_mu_b)))
 
 
 def kl_sum(log_p, log_q) -> float:

@@ -84,7 +84,7 @@ def arnold_gokhale(log_a: Tensor, log_b: Tensor, steps: int = 40, tol: float = 0
     mu_a, mu_b = (q.new_full((n,), 1 / n) for n in q.shape)
     taken, residual = 0, math.inf
     while taken < steps and residual > tol:
-        residual = ag_residual(log_a, log_b, mu_a, mu_b)
+        residual = ag_residual(log_a, log_b, mu_a.log(), mu_b.log())
         mu = q / (1 / mu_a[:, None] + 1 / mu_b)
         mu = mu / mu.sum()
         mu_a, mu_b = mu.sum(1), mu.sum(0)
@@ -172,11 +172,11 @@ def ag_objective(log_a: Tensor, log_b: Tensor, log_mu: Tensor) -> float:
     return float(kl(log_a, given_b) + kl(log_b, given_a))
 
 
-def ag_residual(log_a: Tensor, log_b: Tensor, mu_a: Tensor, mu_b: Tensor) -> float:
+def ag_residual(log_a: Tensor, log_b: Tensor, log_mu_a: Tensor, log_mu_b: Tensor) -> float:
     """The largest violation of the balance equations at α = 1/μ_A, β = 1/μ_B  (eq-ag-balance)."""
     q = log_a.exp() + log_b.exp()
-    share = (mu_b.log() - mu_a.log()[:, None]).sigmoid()  # α_i / (α_i + β_j)
-    rows, cols = (q * share).sum(1), (q * (1 - share)).sum(0)
+    gap = log_mu_b - log_mu_a[:, None]  # log α_i − log β_j
+    rows, cols = (q * gap.sigmoid()).sum(1), (q * (-gap).sigmoid()).sum(0)
     return float(torch.cat([rows, cols]).sub(1).abs().max())
 
 

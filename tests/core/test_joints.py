@@ -105,6 +105,7 @@ def test_every_construction_equals_its_dense_twin(method, shape):
     assert float((found.log_table() - expected).abs().max()) < 1e-7
 
 
+@pytest.mark.engine
 def test_the_counterexample_of_two_by_two_tables():
     """Goyal et al.: A hardly moves (.5/.5) whatever B is, B follows A (.99/.01)."""
     log_a = np.log([[0.5, 0.5], [0.5, 0.5]])
@@ -120,6 +121,7 @@ def test_the_counterexample_of_two_by_two_tables():
     assert ag.objective > 0.1
 
 
+@pytest.mark.engine
 def test_a_lopsided_counterexample_separates_the_constructions():
     log_a = np.log([[0.99, 0.99], [0.01, 0.01]])
     log_b = np.log([[0.5, 0.5], [0.5, 0.5]])
@@ -181,6 +183,7 @@ def test_samples_avoid_what_has_no_probability():
     assert not bool(((draws[:, 0] == 1) & (draws[:, 1] == 0)).any())
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("method", ALL)
 def test_a_joint_holds_no_table_of_its_own(method):
     tables = random_tables(40, 30)
@@ -405,6 +408,7 @@ def test_repr_and_doctests():
         assert tried >= least and failed == 0
 
 
+@pytest.mark.engine
 def test_every_construction_states_problem_example_and_equation():
     """The examples of a construction go on from the tables in the module's docstring."""
     first, *others = sorted(

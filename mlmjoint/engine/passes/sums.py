@@ -83,7 +83,7 @@ def _totals(tables: TablePair, joints: Sequence[Cells], margins, ratio_means, dt
         logs_of = tiles.logs(i, j)
         *probs, work, logs = (tiles.room(name, i, j) for name in names)
         torch.sub(*logs_of, out=work).sub_(mean_rows[i, None]).sub_(mean_cols[j])
-        squares += work.square_().sum(dtype=torch.float64)
+        squares += work.square_().sum(1).sum(dtype=torch.float64)
         for x, p in enumerate(probs):
             torch.exp(logs_of[x], out=p)
             rows[x, i] += p.sum(1, dtype=torch.float64)
@@ -93,7 +93,7 @@ def _totals(tables: TablePair, joints: Sequence[Cells], margins, ratio_means, dt
         for k, half in enumerate(halves):
             mu = tiles.room(k, i, j)
             kl[k] += half(mu, logs, work, probs, logs_of, i, j)
-            mass[k] += mu.sum(dtype=torch.float64)
+            mass[k] += mu.sum(1).sum(dtype=torch.float64)
             entropy[k] += _dot(mu, logs, work)
             for l in range(k):  # Σ m log m with m = ½(μ + ν)
                 torch.add(mu, tiles.room(l, i, j), out=work)
@@ -109,8 +109,8 @@ def _totals(tables: TablePair, joints: Sequence[Cells], margins, ratio_means, dt
 
 
 def _dot(x: Tensor, y: Tensor, work: Tensor) -> Tensor:
-    """Σ xy, added up in float64."""
-    return torch.mul(x, y, out=work).sum(dtype=torch.float64)
+    """Σ xy: each row of a tile in its own precision, and then all of them in float64."""
+    return torch.mul(x, y, out=work).sum(1).sum(dtype=torch.float64)
 
 
 class _Half:
