@@ -18,7 +18,7 @@ import torch
 
 import mlmjoint
 from benchmarks.bench_tables import machine
-from mlmjoint.core.pairs import draw_pair
+from mlmjoint.text import draw_pair
 from mlmjoint.text.corpora import corpus, encode
 
 RESULTS = Path(__file__).parent / "results" / "candidates.json"

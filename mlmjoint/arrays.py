@@ -14,7 +14,36 @@ from .errors import InputError
 NORMALISATION_TOLERANCE = 1e-3
 
 
-def as_cell(value, rows: int, cols: int) -> tuple[int, int]:
+def as_tables(log_a, log_b) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two tables of one shape and dtype, columns of the first and rows of the second normalised."""
+    log_a, log_b = as_table("log_a", log_a), as_table("log_b", log_b)
+    if log_a.shape != log_b.shape:
+        raise InputError(
+            f"log_a is {shape_of(log_a)} and log_b is {shape_of(log_b)}; "
+            "both must be (tokens at A, tokens at B)"
+        )
+    dtype = torch.promote_types(log_a.dtype, log_b.dtype)
+    log_a, log_b = log_a.to(dtype), log_b.to(dtype)
+    check_normalised("log_a", log_a, dim=0)
+    check_normalised("log_b", log_b, dim=1)
+    return log_a, log_b
+
+
+def as_vectors(given: dict, table: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Those of the four vectors that are given; log_p_a and log_z_b have one entry per row."""
+    rows, cols = table.shape
+    sizes = {"log_p_a": rows, "log_p_b": cols, "log_z_a": cols, "log_z_b": rows}
+    return {
+        name: as_vector(name, value, sizes[name], "_p_" in name).to(table)
+        for name, value in given.items()
+        if value is not None
+    }
+
+
+def as_cell(value, rows: int, cols: int) -> tuple[int, int] | None:
+    """``gold`` as a row and a column, or None if it is None."""
+    if value is None:
+        return None
     try:
         cell = tuple(map(checks.whole_number, value))
     except TypeError:
@@ -24,6 +53,19 @@ def as_cell(value, rows: int, cols: int) -> tuple[int, int]:
     if not (0 <= cell[0] < rows and 0 <= cell[1] < cols):
         raise InputError(f"gold {cell} lies outside tables of shape {rows} x {cols}")
     return cell
+
+
+def as_indices(name: str, value, size: int) -> torch.Tensor:
+    """Whole numbers from 0 to size - 1, one or many."""
+    try:
+        index = torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{name} = {value!r} must be whole numbers") from None
+    if index.is_floating_point() or index.dtype == torch.bool:
+        raise InputError(f"{name} = {index.tolist()} must be whole numbers")
+    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
+        raise InputError(f"{name} = {index.tolist()} lies outside 0..{size - 1}")
+    return index
 
 
 def as_tensor(name: str, value) -> torch.Tensor:
@@ -68,6 +110,17 @@ def as_vector(name: str, value, length: int, normalised: bool) -> torch.Tensor:
         if abs(total - 1) > NORMALISATION_TOLERANCE:
             raise InputError(f"{name} sums to {total:.6g} after exp, not 1; give log-probabilities")
     return vector
+
+
+def as_log_joint(name: str, value, shape: tuple[int, int]) -> torch.Tensor:
+    """A table of log-probabilities that sum to one, float64."""
+    table = torch.as_tensor(value).double()
+    if tuple(table.shape) != shape:
+        raise InputError(f"{name} has shape {tuple(table.shape)}; the tables are {shape}")
+    total = float(table.exp().sum())
+    if not abs(total - 1) < NORMALISATION_TOLERANCE:
+        raise InputError(f"{name} sums to {total:.6g} after exp, not 1; give log-probabilities")
+    return table
 
 
 def check_values(name: str, value: torch.Tensor) -> None:

@@ -78,6 +78,16 @@ def index(name: str, value, size: int) -> int:
     return number
 
 
+def solver_options(tol=1e-5, solver="auto", iterations=None) -> None:
+    """The options of the Arnold-Gokhale solver."""
+    if solver not in ("auto", "newton", "published"):
+        raise InputError(f"unknown solver {solver!r}; choose auto, newton or published")
+    if not isinstance(tol, (int, float)) or not tol > 0:
+        raise InputError(f"tol is {tol}; it must be positive, for example 1e-5")
+    if iterations is not None:
+        count("iterations", iterations)
+
+
 def unpaired_surrogate(text: str) -> str | None:
     """The first unpaired surrogate of a text, which is not valid Unicode, or None."""
     try:
@@ -85,6 +95,17 @@ def unpaired_surrogate(text: str) -> str | None:
     except UnicodeEncodeError as error:
         return text[error.start]
     return None
+
+
+def finite(values: torch.Tensor, describe) -> None:
+    """Refuse values that are not finite; ``describe(k)`` says what the k-th of them is."""
+    bad = (~values.isfinite()).nonzero()
+    if len(bad):
+        k = int(bad[0, 0])
+        raise InputError(
+            f"{describe(k)} is {float(values[k])}; the model's weights are damaged or overflow "
+            "their dtype (try dtype='float32')"
+        )
 
 
 def pair_of_model(pair, mask_token_id: int, embedded: int) -> None:

@@ -69,10 +69,20 @@ def short_name(name: str) -> str:
     return name.upper() if name in PAPER else name
 
 
-def check_methods(names: Sequence[str]) -> list[str]:
+def check_methods(names: str | Sequence[str]) -> list[str]:
     """Construction names without repeats; ``all`` stands for every one."""
+    names = [names] if isinstance(names, str) else names
     chosen = [method for name in names for method in (METHODS if name == "all" else [name])]
     for method in chosen:
         if method not in METHODS:
             raise InputError(f"unknown method {method!r}; choose from {', '.join(METHODS)}, or all")
     return list(dict.fromkeys(chosen))
+
+
+def check_options(method: str, options: dict) -> None:
+    """Refuse options that a construction does not take."""
+    allowed = FACTS[method].options
+    unknown = sorted(set(options) - set(allowed))
+    if unknown:
+        takes = f"it takes {', '.join(allowed)}" if allowed else "it takes no options"
+        raise InputError(f"{method} has no option {unknown[0]!r}; {takes}")

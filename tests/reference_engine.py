@@ -5,8 +5,10 @@ solver, the passes behind marginals and metrics. What a joint answers and how in
 """
 
 import torch
+from twins import dense_joint, dense_metrics
 
-from mlmjoint.core import arnold_gokhale, joints, metrics, reference
+from mlmjoint import checks
+from mlmjoint.core import joints, metrics, reference
 from mlmjoint.core.constructions import CONSTRUCTIONS
 from mlmjoint.errors import InputError
 
@@ -28,7 +30,7 @@ class ReferenceJoint(joints.Joint):
 
 
 def solved(tables, tol=1e-5, solver="auto", iterations=None):
-    arnold_gokhale.check_options(tol, solver, iterations)
+    checks.solver_options(tol, solver, iterations)
     log_a, log_b = tables.log_a.double(), tables.log_b.double()
     most = 40 if solver == "published" else 20_000
     limit = 0.0 if solver == "published" else tol
@@ -47,14 +49,13 @@ def derive(tables, methods, options):
             continue
         others = options if methods == ["hcb"] else {}
         CONSTRUCTIONS[name](tables, **others)  # refuses what it always refuses
-        built[name] = ReferenceJoint(tables, name, reference.joint(tables, name, **others))
+        built[name] = ReferenceJoint(tables, name, dense_joint(tables, name, **others))
     return built, None
 
 
 def measure(tables, built, ratio_means):
     dense = {name: joint._rows(slice(None)) for name, joint in built.items()}
-    log_a, log_b = tables.log_a.double(), tables.log_b.double()
-    out = reference.metrics(log_a, log_b, dense, tables.gold_cell)
+    out = dense_metrics(tables, dense)
     return {**out, "jsd": metrics.Pairwise(out["jsd"])}
 
 

@@ -11,6 +11,7 @@ from mlmjoint.core.tables import Tables
 
 ALL = ("mlm", "mrf", "mrf-l", "hcb", "ag", "chain-ab", "chain-ba", "chain-mean", "chain-geo")
 ALL += ("gibbs",)
+PARTS = ("log_a", "log_b", "log_z_a", "log_z_b", "log_p_a", "log_p_b")
 
 
 def random_tables(rows, cols=None, scale=1.5, seed=0, dtype=torch.float64, gold=(1, 0)) -> Tables:
@@ -51,18 +52,66 @@ def random_joint(rows, cols=None, scale=2.0, seed=0) -> torch.Tensor:
 
 
 def double(tables: Tables) -> list[torch.Tensor]:
-    names = ("log_a", "log_b", "log_z_a", "log_z_b", "log_p_a", "log_p_b")
-    return [getattr(tables, name).double() for name in names]
+    """The six parts of the tables in float64, in the order of ``PARTS``."""
+    parts = (getattr(tables, name) for name in PARTS)
+    return [None if part is None else part.double().cpu() for part in parts]
+
+
+def dense_joint(
+    tables, method: str, pivot: int | None = None, direction: str = "ab"
+) -> torch.Tensor:
+    """log μ (Va, Vb) of one construction; Arnold-Gokhale after the published 40 steps."""
+    log_a, log_b, log_z_a, log_z_b, log_p_a, log_p_b = double(tables)
+    if method == "hcb":
+        first, second, log_p = (log_a, log_b, log_p_a)
+        if direction == "ba":
+            first, second, log_p = log_b.T, log_a.T, log_p_b
+        if pivot is None:
+            pivot = int((first.logsumexp(1) if log_p is None else log_p).argmax())
+        log_mu = reference.hcb(first, second, pivot)
+        return log_mu if direction == "ab" else log_mu.T
+    if method in ("chain-mean", "chain-geo"):
+        mean = reference.chain_mean if method == "chain-mean" else reference.chain_geo
+        return mean(reference.chain_ab(log_p_a, log_b), reference.chain_ba(log_p_b, log_a))
+    formulas = {
+        "mlm": lambda: reference.mlm(log_p_a, log_p_b),
+        "mrf": lambda: reference.mrf(log_a, log_b),
+        "mrf-l": lambda: reference.mrf_logits(log_a, log_b, log_z_a, log_z_b),
+        "ag": lambda: reference.arnold_gokhale(log_a, log_b)[0],
+        "chain-ab": lambda: reference.chain_ab(log_p_a, log_b),
+        "chain-ba": lambda: reference.chain_ba(log_p_b, log_a),
+        "gibbs": lambda: reference.gibbs(log_a, log_b),
+    }
+    return formulas[method]()
 
 
 def dense_joints(tables: Tables, log_ag: torch.Tensor) -> dict[str, torch.Tensor]:
     """All ten joints as dense float64 log tables; Arnold-Gokhale's is given."""
-    others = {name: reference.joint(tables, name) for name in ALL if name != "ag"}
+    others = {name: dense_joint(tables, name) for name in ALL if name != "ag"}
     return {name: log_ag.double() if name == "ag" else others[name] for name in ALL}
 
 
 def dense_metrics(tables: Tables, joints: dict[str, torch.Tensor]) -> dict:
-    return reference.metrics(*double(tables)[:2], joints, tables.gold)
+    """Every measure of each joint, arranged as ``mlmjoint.metrics`` does."""
+    log_a, log_b, *_ = double(tables)
+    gold = tables.gold_cell
+    out: dict = {"unary": {"u_nll": None}}
+    if gold is not None:
+        out["unary"]["u_nll"] = float(-0.5 * (log_a[gold] + log_b[gold]))
+    for name, log_mu in joints.items():
+        out[name] = {"u_nll": None, "p_nll": None, "g_kl": None}
+        if gold is not None:
+            out[name] = {
+                "u_nll": reference.u_nll(log_mu, gold),
+                "p_nll": reference.p_nll(log_mu, gold),
+            }
+            out[name]["g_kl"] = reference.g_kl(log_a, log_b, log_mu, gold)
+        out[name]["a_kl"] = reference.a_kl(log_a, log_b, log_mu)
+    out["incompatibility"] = reference.incompatibility(log_a, log_b)
+    out["jsd"] = {
+        (x, y): reference.jsd(joints[x], joints[y]) for x, y in itertools.combinations(joints, 2)
+    }
+    return out
 
 
 def ag_objective(log_a, log_b, log_mu) -> float:

@@ -2,4 +2,4 @@
 
 from ..lazy import exports
 
-__getattr__, __dir__, __all__ = exports(__name__, {"pairs": "draw_pair", "reference": "DenseJoint"})
+__getattr__, __dir__, __all__ = exports(__name__, {"reference": "DenseJoint"})

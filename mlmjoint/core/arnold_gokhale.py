@@ -1,12 +1,8 @@
 r"""The Arnold-Gokhale joint: the closest compatible pair of conditionals, solved to a certificate.
 
-Problem (book: eq-ag-objective)
-
-.. math:: \min_\mu \sum_j KL(p(\cdot|b_j) \| \mu(\cdot|b_j))
-          + \sum_i KL(p(\cdot|a_i) \| \mu(\cdot|a_i))
-
-It is convex in log μ. With Q = p(a|b) + p(b|a) the optimum is μ_ij = Q_ij / (α_i + β_j), where the
-strengths α, β balance every row and column (eq-ag-balance), σ_ij = α_i / (α_i + β_j):
+It minimises J(μ) (book: eq-ag-objective), which is convex in log μ. With Q = p(a|b) + p(b|a) the
+optimum is μ_ij = Q_ij / (α_i + β_j), where the strengths α, β balance every row and column
+(eq-ag-balance), σ_ij = α_i / (α_i + β_j):
 
 .. math:: \sum_j Q_{ij} \sigma_{ij} = 1, \qquad \sum_i Q_{ij} (1 - \sigma_{ij}) = 1
 
@@ -29,7 +25,6 @@ from ..engine.passes import solver as engine
 from ..engine.passes import sums
 from ..engine.passes.balance import Balance
 from ..engine.passes.cells import Cells
-from ..errors import InputError
 from .tables import Tables
 
 STEPS = 40  # of the published iteration
@@ -71,7 +66,7 @@ def solve(
     Solution
         "auto" and "newton" warn if it did not converge.
     """
-    check_options(tol, solver, iterations)
+    checks.solver_options(tol, solver, iterations)
     balance = Balance(tables)
     if solver == "published":
         return _published(balance, iterations or STEPS, tol)
@@ -97,15 +92,6 @@ def solve(
     return solution
 
 
-def check_options(tol=1e-5, solver="auto", iterations=None) -> None:
-    if solver not in ("auto", "newton", "published"):
-        raise InputError(f"unknown solver {solver!r}; choose auto, newton or published")
-    if not isinstance(tol, (int, float)) or not tol > 0:
-        raise InputError(f"tol is {tol}; it must be positive, for example 1e-5")
-    if iterations is not None:
-        checks.count("iterations", iterations)
-
-
 def objective(tables: Tables, cells: Cells) -> float:
     """Σ_j KL(p(·|b=j) ‖ μ(·|b=j)) + Σ_i KL(p(·|a=i) ‖ μ(·|a=i)) of any joint's cells, in nats.
 
@@ -129,16 +115,7 @@ def lower_bound(tables: Tables, solution: Solution) -> float:
             solution = solve(tables)
     balance = Balance(tables, torch.float64)
     state = engine.State(balance, solution.log_alpha, solution.log_beta)
-    best = engine.dual_bound(state)
-    if best is None and min(tables.shape) <= engine.DIRECT:
-        # Strengths may balance and yet be so far apart that no mass can be moved between them.
-        near = _published(balance, STEPS, NEAR)
-        state = engine.State(balance, near.log_alpha, near.log_beta)
-        balance.passes = 0
-        engine.newton(state, 1e-9, 100)
-        state.evaluate(state.z)
-        best = engine.dual_bound(state)
-    return best or 0.0  # r = p(a|b), s = p(b|a) proves zero
+    return engine.certified_bound(state, STEPS) or 0.0  # r = p(a|b), s = p(b|a) proves zero
 
 
 def _solution(state: engine.State, tol: float) -> Solution:

@@ -86,23 +86,25 @@ def conditionals(
 
 def _tables(mlm, pair, whole: bool, sets, batch_size, progress: bool, out, route) -> Tables:
     a, b = pair.positions
-    if route is None:
-        route = choose_route(mlm.model, pair.input_ids, (a, b))
-    else:
-        route = Route(mlm.model, route)
+    model = mlm.model
+    route = Route(model, route) if route else choose_route(model, pair.input_ids, (a, b))
     device = route.device
     dtype = torch.promote_types(next(mlm.model.parameters()).dtype, torch.float32)
     ids_a, ids_b = (ids.to(device) for ids in sets)
     keep_a, keep_b = (None, None) if whole else (ids_a, ids_b)
     log_a, log_b = table_memory((len(ids_a), len(ids_b)), dtype, device, out)
     log_p_a, log_p_b = _both_masked(mlm, pair, route, dtype, keep_a, keep_b)
+
+    def context(masked, token, substituted):
+        return f"a logit at position {masked} with {_name(mlm, int(token))} at {substituted}"
+
     with progress_bar(progress, "conditionals", len(ids_a) + len(ids_b)) as advance:
         shared = {"batch_size": batch_size, "advance": advance}
         # Column j of log_a: predictions at A with token j at B. Row i of log_b: at B with i at A.
         log_z_a = fill_rows(log_a.t(), route, pair.input_ids, a, b, ids_b, keep_a, **shared)
-        _check_finite(mlm, log_z_a, ids_b, masked=a, substituted=b)
+        checks.finite(log_z_a, lambda j: context(a, ids_b[j], b))
         log_z_b = fill_rows(log_b, route, pair.input_ids, b, a, ids_a, keep_b, **shared)
-        _check_finite(mlm, log_z_b, ids_a, masked=b, substituted=a)
+        checks.finite(log_z_b, lambda i: context(b, ids_a[i], a))
     # In Tables' order. Metal has no float64, in which every joint is summed.
     parts = [log_a, log_b, log_z_a.to(dtype), log_z_b.to(dtype), log_p_a, log_p_b, ids_a, ids_b]
     *parts, ids_a, ids_b = [part.cpu() if device.type == "mps" else part for part in parts]
@@ -116,29 +118,13 @@ def _both_masked(mlm, pair, route: Route, dtype, *sets: Tensor | None) -> list[T
     ids = pair.input_ids.to(route.device).expand(2, -1)  # (2, T)
     both = logits_at(mlm.model, ids, positions, route.head).to(dtype)  # (2, V)
     for logits, position in zip(both, pair.positions, strict=True):
-        bad = (~torch.isfinite(logits)).nonzero()
-        if len(bad):
-            raise InputError(
-                f"the logit of {_name(mlm, int(bad[0]))} at position {position} is "
-                f"{float(logits[bad[0]])}; {_DAMAGED}"
-            )
+        checks.finite(
+            logits, lambda k, at=position: f"the logit of {_name(mlm, k)} at position {at}"
+        )
     both = [logits if ids is None else logits[ids] for logits, ids in zip(both, sets, strict=True)]
     for logits in both:
         normalise_rows(logits[None])
     return both
-
-
-_DAMAGED = "the model's weights are damaged or overflow their dtype (try dtype='float32')"
-
-
-def _check_finite(mlm, log_z: Tensor, ids: Tensor, masked: int, substituted: int) -> None:
-    bad = (~torch.isfinite(log_z)).nonzero()
-    if len(bad):
-        token = _name(mlm, int(ids[bad[0, 0]]))
-        raise InputError(
-            f"logits at position {masked} are not finite with {token} at position {substituted}; "
-            f"{_DAMAGED}"
-        )
 
 
 def _name(mlm, token_id: int) -> str:

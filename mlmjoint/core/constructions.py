@@ -92,9 +92,7 @@ def hcb_cells(tables: Tables, pivot: int | None = None, direction: str = "ab") -
     True
     """
     if direction not in ("ab", "ba"):
-        raise InputError(
-            f"direction is {direction!r}; choose 'ab' (pivot at A) or 'ba' (pivot at B)"
-        )
+        raise InputError(f"direction is {direction!r}; choose 'ab' (pivot at A) or 'ba' (at B)")
     axis = 0 if direction == "ab" else 1
     table, other = (tables.log_a, tables.log_b)[:: 1 if axis == 0 else -1]
     if pivot is None:
@@ -105,9 +103,7 @@ def hcb_cells(tables: Tables, pivot: int | None = None, direction: str = "ab") -
     pivot = checks.index("pivot", pivot, tables.shape[axis])
     weight = other.select(axis, pivot).double() - table.select(axis, pivot).double()
     if not bool(torch.isfinite(weight).all()):
-        raise InputError(
-            f"pivot {pivot} has probability zero in some context; choose another pivot="
-        )
+        raise InputError(f"pivot {pivot} has probability zero in some context; choose another")
     row, col = _zeros(tables)
     if axis == 0:
         return Cells("product", row, weight - weight.max(), 1.0, 0.0)

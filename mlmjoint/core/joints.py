@@ -13,12 +13,12 @@ from functools import cached_property
 
 import torch
 
-from .. import checks
+from .. import arrays, checks
 from ..engine.passes import sums
 from ..engine.passes.cells import Cells
 from ..engine.passes.tiles import row_blocks
 from ..errors import InputError
-from ..names import FACTS, METHODS, PAPER
+from ..names import METHODS, PAPER, check_methods, check_options
 from . import arnold_gokhale
 from .constructions import CONSTRUCTIONS, ag_cells
 from .tables import Tables, tables_from_arrays
@@ -43,12 +43,7 @@ class Joint:
 
     def log_prob(self, i, j):
         """log μ(a=i, b=j) for two indices (a float) or two index tensors (a tensor)."""
-        rows, cols = _as_indices("i", i), _as_indices("j", j)
-        for index, size, name in zip((rows, cols), self.tables.shape, "ij", strict=True):
-            if index.is_floating_point() or index.dtype == torch.bool:
-                raise InputError(f"{name} = {index.tolist()} must be whole numbers")
-            if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
-                raise InputError(f"{name} = {index.tolist()} lies outside 0..{size - 1}")
+        rows, cols = map(arrays.as_indices, "ij", (i, j), self.tables.shape)
         out = self._at(rows, cols)
         return float(out) if out.ndim == 0 else out
 
@@ -132,8 +127,7 @@ class ArnoldGokhale(Joint):
     def lower_bound(self) -> float:
         """No joint has an objective below this (in nats; arnold_gokhale.lower_bound says why)."""
         bound = arnold_gokhale.lower_bound(self.tables, self.solution)
-        # At an optimum found to the last digit the two differ by rounding alone: that of the pass
-        # for the objective, and of the contexts added up.
+        # At an optimum found to the last digit the two differ by rounding alone.
         rounding = 1e-9 * bound + 1e-13 * sum(self.tables.shape)
         return min(bound, self.objective) if bound - self.objective < rounding else bound
 
@@ -179,7 +173,8 @@ def joint(tables: Tables, method: str, **options) -> Joint:
     .. [1] Torroba Hennigen and Kim, "Deriving Language Models from Masked Language Models",
        ACL 2023.
     """
-    check_method(method)
+    if method not in METHODS:
+        raise InputError(f"unknown method {method!r}; choose from {', '.join(METHODS)}")
     check_options(method, options)
     return derive(tables, [method], options)[0][method]
 
@@ -208,7 +203,8 @@ def joints(tables: Tables, methods: Sequence[str] = PAPER, **options) -> dict[st
     >>> [round(float(np.exp(q.log_prob(0, 0))), 3) for q in joints(tables, ("mrf", "ag")).values()]
     [0.63, 0.553]
     """
-    methods = check_methods(methods, options)
+    methods = check_methods(methods)
+    check_options("ag", options)
     return derive(tables, methods, options)[0]
 
 
@@ -229,10 +225,6 @@ def joint_from_tables(
         Log normalisers of the contexts: "mrf-l" needs them.
     **options
         As for :func:`joint`.
-
-    Returns
-    -------
-    Joint
 
     Examples
     --------
@@ -257,42 +249,11 @@ def derive(tables: Tables, methods: list[str], options: dict):
         for name in methods
     ]
     margins, ratio_means = sums.log_marginals(tables, cells)
-    built = {
-        name: ArnoldGokhale(tables, solution, margin)
-        if name == "ag"
-        else Joint(tables, name, one, margin)
-        for name, one, margin in zip(methods, cells, margins, strict=True)
-    }
+    parts = zip(methods, cells, margins, strict=True)
+    built = {name: Joint(tables, name, one, margin) for name, one, margin in parts}
+    if solution is not None:
+        built["ag"] = ArnoldGokhale(tables, solution, margins[methods.index("ag")])
     return built, ratio_means
-
-
-def check_methods(methods: Sequence[str], options: dict) -> list[str]:
-    """Names without repeats, and options that the AG solver takes."""
-    names = list(dict.fromkeys((methods,) if isinstance(methods, str) else methods))
-    for name in names:
-        check_method(name)
-    check_options("ag", options)
-    return names
-
-
-def check_method(method: str) -> None:
-    if method not in METHODS:
-        raise InputError(f"unknown method {method!r}; choose from {', '.join(METHODS)}")
-
-
-def check_options(method: str, options: dict) -> None:
-    allowed = FACTS[method].options
-    unknown = sorted(set(options) - set(allowed))
-    if unknown:
-        takes = f"it takes {', '.join(allowed)}" if allowed else "it takes no options"
-        raise InputError(f"{method} has no option {unknown[0]!r}; {takes}")
-
-
-def _as_indices(name: str, value) -> torch.Tensor:
-    try:
-        return torch.as_tensor(value)
-    except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"{name} = {value!r} must be whole numbers") from None
 
 
 def _normalise(logs: torch.Tensor) -> torch.Tensor:

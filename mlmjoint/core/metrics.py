@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
 import torch
 
-from ..arrays import NORMALISATION_TOLERANCE
+from .. import arrays
 from ..engine.passes import sums
 from ..engine.passes.tiles import row_blocks
-from ..errors import InputError
-from ..names import PAPER
-from . import joints
+from ..names import PAPER, check_methods, check_options
+from . import joints, reference
 from .tables import Tables
 
 INFINITE = 1e24  # the square of a log ratio with a zero on one side only, as the passes see it
@@ -79,7 +79,8 @@ def metrics(
     if isinstance(methods, Mapping):
         built, ratio_means = dict(methods), None
     else:
-        names = joints.check_methods(methods, options)
+        names = check_methods(methods)
+        check_options("ag", options)
         built, ratio_means = joints.derive(tables, names, options)
     out = measure(tables, built, ratio_means)
     for name, joint in built.items():
@@ -98,7 +99,10 @@ def measure(tables: Tables, built: dict[str, joints.Joint], ratio_means) -> dict
     cells = [joint.cells for joint in built.values()]
     margins = [joint.log_marginals() for joint in built.values()]
     kl, jsd, squares = sums.totals(tables, cells, margins, ratio_means)
-    out: dict = {"unary": {"u_nll": _unary(tables)}}
+    out: dict = {"unary": {"u_nll": None}}
+    if tables.gold_cell is not None:
+        log_a, log_b = (float(t[tables.gold_cell]) for t in (tables.log_a, tables.log_b))
+        out["unary"]["u_nll"] = -0.5 * (log_a + log_b)
     for k, name in enumerate(names):
         a_kl = max(0.0, float(kl[k]) / (rows + cols))
         out[name] = {**at_gold(tables, built[name]), "a_kl": a_kl}
@@ -106,20 +110,11 @@ def measure(tables: Tables, built: dict[str, joints.Joint], ratio_means) -> dict
     out["incompatibility"] = math.inf if squares > INFINITE else squares
     out["jsd"] = Pairwise(
         {
-            (names[l], names[k]): min(max(0.0, float(jsd[k, l])), math.log(2))
-            for k in range(len(names))
-            for l in range(k)
+            (x, y): min(max(0.0, float(jsd[k, l])), math.log(2))
+            for (l, x), (k, y) in itertools.combinations(enumerate(names), 2)
         }
     )
     return out
-
-
-def _unary(tables: Tables) -> float | None:
-    """The MLM's own −½[log p(a=i|b=j) + log p(b=j|a=i)] at the gold tokens."""
-    if tables.gold_cell is None:
-        return None
-    i, j = tables.gold_cell
-    return -0.5 * (float(tables.log_a[i, j]) + float(tables.log_b[i, j]))
 
 
 def at_gold(tables: Tables, joint: joints.Joint) -> dict:
@@ -128,7 +123,8 @@ def at_gold(tables: Tables, joint: joints.Joint) -> dict:
         return {"u_nll": None, "p_nll": None, "g_kl": None}
     i, j = tables.gold_cell
     given_b, given_a = joint.log_conditional_a(j), joint.log_conditional_b(i)
-    kl = _kl(tables.log_a[:, j], given_b) + _kl(tables.log_b[i], given_a)
+    kl = reference.kl(tables.log_a[:, j].double(), given_b, 0)
+    kl = float(kl + reference.kl(tables.log_b[i].double(), given_a, 0))
     return {
         "u_nll": -0.5 * (float(given_b[i]) + float(given_a[j])),
         "p_nll": -0.5 * joint.log_prob(i, j),
@@ -136,28 +132,11 @@ def at_gold(tables: Tables, joint: joints.Joint) -> dict:
     }
 
 
-def _kl(log_p: torch.Tensor, log_q: torch.Tensor) -> float:
-    """KL(p ‖ q) of two log vectors in float64, 0 · log 0 being 0."""
-    log_p, log_q = log_p.double(), log_q.double()
-    p = log_p.exp()
-    # ∞ − ∞: a distribution that is zero throughout, see Joint.log_conditional_a
-    gap = (log_p - log_q).nan_to_num(nan=torch.inf, posinf=torch.inf)
-    return float(torch.where(p > 0, p * gap, torch.zeros_like(p)).sum())
-
-
 def _against_truth(tables: Tables, built: dict, true_joint: torch.Tensor, out: dict) -> None:
-    truth = torch.as_tensor(true_joint).double()
-    if tuple(truth.shape) != tables.shape:
-        raise InputError(
-            f"true_joint has shape {tuple(truth.shape)}; the tables are {tables.shape}"
-        )
-    total = float(truth.exp().sum())
-    if not abs(total - 1) < NORMALISATION_TOLERANCE:
-        raise InputError(f"true_joint sums to {total:.6g} after exp, not 1; give log-probabilities")
-    truth = truth.to(tables.log_a.device)
+    truth = arrays.as_log_joint("true_joint", true_joint, tables.shape).to(tables.log_a.device)
     for name, joint in built.items():
         out[name]["kl_true"] = sum(
-            _kl(truth[block].reshape(-1), joint._rows(block).reshape(-1))
+            float(reference.kl(truth[block], joint._rows(block)))
             for block in row_blocks(tables.shape)
         )
     given_b = truth - truth.logsumexp(0, keepdim=True)

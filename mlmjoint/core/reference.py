@@ -7,7 +7,6 @@ against. The name in brackets is the label of the equation in the book's chapter
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import torch
@@ -204,53 +203,3 @@ def incompatibility(log_a: Tensor, log_b: Tensor) -> float:
         return math.inf
     centred = log_c + log_c.mean() - log_c.mean(1, keepdim=True) - log_c.mean(0)
     return float(centred.square().mean())
-
-
-# ------------------------------------------------------------------ all of them
-
-PARTS = ("log_a", "log_b", "log_z_a", "log_z_b", "log_p_a", "log_p_b")
-
-
-def joint(tables, method: str, pivot: int | None = None, direction: str = "ab") -> Tensor:
-    """log μ (Va, Vb) of one construction; Arnold-Gokhale after the published 40 steps."""
-    parts = (getattr(tables, name) for name in PARTS)
-    log_a, log_b, log_z_a, log_z_b, log_p_a, log_p_b = (
-        None if part is None else part.double().cpu() for part in parts
-    )
-    if method == "hcb":
-        first, second, log_p = (log_a, log_b, log_p_a)
-        if direction == "ba":
-            first, second, log_p = log_b.T, log_a.T, log_p_b
-        if pivot is None:
-            pivot = int((first.logsumexp(1) if log_p is None else log_p).argmax())
-        log_mu = hcb(first, second, pivot)
-        return log_mu if direction == "ab" else log_mu.T
-    if method in ("chain-mean", "chain-geo"):
-        mean = chain_mean if method == "chain-mean" else chain_geo
-        return mean(chain_ab(log_p_a, log_b), chain_ba(log_p_b, log_a))
-    formulas = {
-        "mlm": lambda: mlm(log_p_a, log_p_b),
-        "mrf": lambda: mrf(log_a, log_b),
-        "mrf-l": lambda: mrf_logits(log_a, log_b, log_z_a, log_z_b),
-        "ag": lambda: arnold_gokhale(log_a, log_b)[0],
-        "chain-ab": lambda: chain_ab(log_p_a, log_b),
-        "chain-ba": lambda: chain_ba(log_p_b, log_a),
-        "gibbs": lambda: gibbs(log_a, log_b),
-    }
-    return formulas[method]()
-
-
-def metrics(log_a: Tensor, log_b: Tensor, joints: dict[str, Tensor], gold=None) -> dict:
-    """Every measure of each joint, arranged as ``mlmjoint.metrics`` does."""
-    out: dict = {"unary": {"u_nll": None}}
-    if gold is not None:
-        out["unary"]["u_nll"] = float(-0.5 * (log_a[gold] + log_b[gold]))
-    for name, log_mu in joints.items():
-        out[name] = {"u_nll": None, "p_nll": None, "g_kl": None}
-        if gold is not None:
-            out[name] = {"u_nll": u_nll(log_mu, gold), "p_nll": p_nll(log_mu, gold)}
-            out[name]["g_kl"] = g_kl(log_a, log_b, log_mu, gold)
-        out[name]["a_kl"] = a_kl(log_a, log_b, log_mu)
-    out["incompatibility"] = incompatibility(log_a, log_b)
-    out["jsd"] = {(x, y): jsd(joints[x], joints[y]) for x, y in itertools.combinations(joints, 2)}
-    return out

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from .. import arrays
-from ..errors import InputError
 
 
 @dataclass(eq=False)
@@ -86,24 +85,7 @@ def tables_from_arrays(
     >>> tables_from_arrays(np.log([[0.9, 0.2], [0.1, 0.8]]), np.log([[0.7, 0.3]] * 2)).shape
     (2, 2)
     """
-    log_a, log_b = arrays.as_table("log_a", log_a), arrays.as_table("log_b", log_b)
-    if log_a.shape != log_b.shape:
-        raise InputError(
-            f"log_a is {arrays.shape_of(log_a)} and log_b is {arrays.shape_of(log_b)}; "
-            "both must be (tokens at A, tokens at B)"
-        )
-    dtype = torch.promote_types(log_a.dtype, log_b.dtype)
-    log_a, log_b = log_a.to(dtype), log_b.to(dtype)
-    (rows, cols), vectors = log_a.shape, {}
-    arrays.check_normalised("log_a", log_a, dim=0)
-    arrays.check_normalised("log_b", log_b, dim=1)
-    for name, value, length in (
-        ("log_p_a", log_p_a, rows),
-        ("log_p_b", log_p_b, cols),
-        ("log_z_a", log_z_a, cols),
-        ("log_z_b", log_z_b, rows),
-    ):
-        if value is not None:
-            vectors[name] = arrays.as_vector(name, value, length, "_p_" in name).to(log_a)
-    cell = None if gold is None else arrays.as_cell(gold, rows, cols)
-    return Tables(log_a, log_b, gold=cell, **vectors)
+    log_a, log_b = arrays.as_tables(log_a, log_b)
+    given = {"log_p_a": log_p_a, "log_p_b": log_p_b, "log_z_a": log_z_a, "log_z_b": log_z_b}
+    vectors = arrays.as_vectors(given, log_a)
+    return Tables(log_a, log_b, gold=arrays.as_cell(gold, *log_a.shape), **vectors)

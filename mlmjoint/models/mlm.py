@@ -14,12 +14,13 @@ from typing import Any
 import torch
 
 from .. import checks
-from ..core.pairs import Pair, make_pair, special_ids
+from ..core.pairs import Pair
 from ..engine.device import pick_device, pick_dtype
 from ..engine.forward.readout import log_probs_at
 from ..errors import InputError
 from . import checkpoints, hub, wheels
 from .known import available, model_card, shipped
+from .pairs import make_pair, special_ids
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 

@@ -7,11 +7,11 @@ from collections import Counter
 from dataclasses import replace
 
 from .. import checks
-from ..core.pairs import draw_pair
 from ..errors import InputError
 from ..models.mlm import MLM, load, rooted
 from ..names import METHODS
 from ..text import corpora
+from ..text.draw import draw_pair
 from ..text.vocabulary import text_vocabulary
 from . import manifest as manifests
 from .measure import Job

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import checks, files
-from ..core.pairs import special_ids
 from ..errors import InputError
+from ..models.pairs import special_ids
 from . import hub
 from .spec import parse
 

@@ -13,13 +13,12 @@ from small_study import SENTENCES, mlm, snapshot, stripped, text, whole  # noqa:
 import mlmjoint
 from mlmjoint.cli.main import build_parser, main
 from mlmjoint.cli.study import plans
-from mlmjoint.core.pairs import draw_pair
 from mlmjoint.errors import InputError
 from mlmjoint.studies import records
 from mlmjoint.studies.measure import variants
 from mlmjoint.studies.plan import Plan
 from mlmjoint.studies.study import study
-from mlmjoint.text import corpora
+from mlmjoint.text import corpora, draw_pair
 from mlmjoint.text.vocabulary import text_vocabulary
 
 

@@ -52,7 +52,8 @@ class Tiles:
     def __init__(self, tables: TablePair, dtype: torch.dtype):
         self.tables, self.dtype, self.device = tables, dtype, tables.log_a.device
         cells = TILE_CELLS["cpu" if self.device.type == "cpu" else "cuda"]
-        self.width = min(tables.shape[1], TILE_COLUMNS)
+        columns = tables.shape[1]
+        self.width = -(-columns // -(-columns // TILE_COLUMNS))  # tiles of equal width
         self.height = min(tables.shape[0], max(1, cells // self.width))
         self._rooms: dict = {}
 
