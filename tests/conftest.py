@@ -33,7 +33,7 @@ WORDS = ["a", "the", "man", "woman", "dog", "is", "was", "walking", "running", "
 WORDS += ["street", "road", ".", "[b]"]
 
 
-def save_tiny_model(folder, vocabulary=None, mask_token="[MASK]", seed=0):
+def save_tiny_model(folder, vocabulary=None, mask_token="[MASK]", seed=0, vocab_size=None):
     """A BERT with random weights, 2 layers of 16, over a handful of words; takes 16 tokens."""
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -50,7 +50,7 @@ def save_tiny_model(folder, vocabulary=None, mask_token="[MASK]", seed=0):
     tokens = {f"{name}_token": token for name, token in special.items() if token}
     PreTrainedTokenizerFast(tokenizer_object=backend, **tokens).save_pretrained(folder)
     config = BertConfig(
-        vocab_size=max(len(words), len(SPECIALS) + len(WORDS)),
+        vocab_size=vocab_size or len(SPECIALS) + len(WORDS),
         hidden_size=16,
         num_hidden_layers=2,
         num_attention_heads=2,

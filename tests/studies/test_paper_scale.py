@@ -36,7 +36,7 @@ def paper_shape(folder, vocabulary):
     words = ["[PAD]", *(f"[unused{k}]" for k in range(1, RESERVED + 1)), *SPECIALS[1:]]
     words += ["man", "dog", "street", "The", "is", "walking"]
     words += [f"word{k}" for k in range(vocabulary - len(words))]
-    return save_tiny_model(folder / "bert-base-cased", vocabulary=words)
+    return save_tiny_model(folder / "bert-base-cased", words, vocab_size=vocabulary)
 
 
 @pytest.mark.slow
