@@ -1,4 +1,7 @@
-"""Check arrays of log-probabilities that a user brings; each error names the array and the cell."""
+"""Check arrays that a user brings: log-probabilities, indices, candidate sets, a pair's token ids.
+
+Each error names the array and the entry that is wrong.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,24 @@ NORMALISATION_TOLERANCE = 1e-3
 
 def as_tables(log_a, log_b) -> tuple[torch.Tensor, torch.Tensor]:
     """Two tables of one shape and dtype, columns of the first and rows of the second normalised."""
-    log_a, log_b = as_table("log_a", log_a), as_table("log_b", log_b)
+    log_a, log_b = _table("log_a", log_a), _table("log_b", log_b)
     if log_a.shape != log_b.shape:
         raise InputError(
-            f"log_a is {shape_of(log_a)} and log_b is {shape_of(log_b)}; "
+            f"log_a is {_shape(log_a)} and log_b is {_shape(log_b)}; "
             "both must be (tokens at A, tokens at B)"
         )
     dtype = torch.promote_types(log_a.dtype, log_b.dtype)
     log_a, log_b = log_a.to(dtype), log_b.to(dtype)
-    check_normalised("log_a", log_a, dim=0)
-    check_normalised("log_b", log_b, dim=1)
+    for name, table, dim in (("log_a", log_a, 0), ("log_b", log_b, 1)):
+        # Blocks along the other axis keep the float64 copy small.
+        blocks = table.split(max(1, 2**22 // table.shape[dim]), 1 - dim)
+        sums = torch.cat([block.double().exp().sum(dim) for block in blocks])
+        worst = int((sums - 1).abs().argmax())
+        if abs(sums[worst] - 1) > NORMALISATION_TOLERANCE:
+            raise InputError(
+                f"{name}: {('column', 'row')[dim]} {worst} sums to {sums[worst]:.6g} after exp, "
+                "not 1; log_a is normalised over axis 0, log_b over axis 1"
+            )
     return log_a, log_b
 
 
@@ -34,10 +45,15 @@ def as_vectors(given: dict, table: torch.Tensor) -> dict[str, torch.Tensor]:
     rows, cols = table.shape
     sizes = {"log_p_a": rows, "log_p_b": cols, "log_z_a": cols, "log_z_b": rows}
     return {
-        name: as_vector(name, value, sizes[name], "_p_" in name).to(table)
+        name: _log_values(name, value, (sizes[name],), normalised="_p_" in name).to(table)
         for name, value in given.items()
         if value is not None
     }
+
+
+def as_log_joint(name: str, value, shape: tuple[int, int]) -> torch.Tensor:
+    """A table of log-probabilities that sum to one, float64."""
+    return _log_values(name, value, shape, normalised=True).double()
 
 
 def as_cell(value, rows: int, cols: int) -> tuple[int, int] | None:
@@ -60,15 +76,89 @@ def as_indices(name: str, value, size: int) -> torch.Tensor:
     try:
         index = torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"{name} = {value!r} must be whole numbers") from None
+        index = torch.tensor(torch.nan)
     if index.is_floating_point() or index.dtype == torch.bool:
-        raise InputError(f"{name} = {index.tolist()} must be whole numbers")
-    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
-        raise InputError(f"{name} = {index.tolist()} lies outside 0..{size - 1}")
+        raise InputError(f"{name} = {value!r:.60} must be whole numbers")
+    outside = index[(index < 0) | (index >= size)]
+    if len(outside):
+        raise InputError(f"{name} = {int(outside[0])} lies outside 0..{size - 1}")
     return index
 
 
-def as_tensor(name: str, value) -> torch.Tensor:
+def candidate_sets(tokens, vocab: int, embedded: int) -> tuple[torch.Tensor, ...]:
+    """``tokens=(ids_a, ids_b)`` as two vectors on the CPU; None is the whole vocabulary, twice."""
+    if tokens is None and embedded < vocab:
+        raise InputError(
+            f"the model predicts {vocab} tokens but embeds {embedded}; "
+            "give candidate sets with tokens=(ids_a, ids_b)"
+        )
+    if tokens is None:
+        return torch.arange(vocab), torch.arange(vocab)
+    if not isinstance(tokens, (tuple, list)) or len(tokens) != 2:
+        raise InputError("tokens must be two lists of token ids, (ids_a, ids_b)")
+    sets = []
+    for name, ids in zip(("ids_a", "ids_b"), tokens, strict=True):
+        ids = as_indices(name, ids, min(vocab, embedded)).long().cpu()
+        if ids.ndim != 1 or not len(ids):
+            raise InputError(f"{name} has shape {_shape(ids)}; give a non-empty list of token ids")
+        values, counts = ids.unique(return_counts=True)
+        if len(values) < len(ids):
+            twice = int(values[counts > 1][0])
+            raise InputError(f"{name} holds {twice} more than once; give each token id once")
+        sets.append(ids)
+    return tuple(sets)
+
+
+def check_pair(pair, mask_token_id: int, embedded: int) -> None:
+    """Refuse a pair of another model: token ids beyond its embeddings, or no mask at a position."""
+    outside = pair.input_ids[(pair.input_ids < 0) | (pair.input_ids >= embedded)]
+    if len(outside):
+        raise InputError(
+            f"the pair holds token id {int(outside[0])}, outside this model's vocabulary "
+            f"(0 to {embedded - 1}); make the pair with the same model"
+        )
+    for position in pair.positions:
+        token = int(pair.input_ids[position])
+        if token != mask_token_id:
+            raise InputError(
+                f"position {position} of the pair holds token id {token}, "
+                f"not the mask ({mask_token_id}); make the pair with mlm.pair(...)"
+            )
+
+
+def check_finite(values: torch.Tensor, describe) -> None:
+    """Refuse values that are not finite; ``describe(k)`` says what the k-th of them is."""
+    bad = (~values.isfinite()).nonzero()
+    if len(bad):
+        k = int(bad[0, 0])
+        raise InputError(
+            f"{describe(k)} is {float(values[k])}; the model's weights are damaged or overflow "
+            "their dtype (try dtype='float32')"
+        )
+
+
+def _table(name: str, value) -> torch.Tensor:
+    table = _tensor(name, value)
+    if table.dtype not in (torch.float32, torch.float64):
+        table = table.to(torch.float32 if table.is_floating_point() else torch.float64)
+    if table.ndim != 2 or 0 in table.shape:
+        raise InputError(f"{name} has shape {_shape(table)}; it must be a table with two axes")
+    _check_values(name, table)
+    return table.contiguous()
+
+
+def _log_values(name: str, value, shape: tuple[int, ...], normalised: bool) -> torch.Tensor:
+    tensor = _tensor(name, value)
+    if tensor.shape != shape:
+        raise InputError(f"{name} has shape {_shape(tensor)}; it must be {shape}")
+    _check_values(name, tensor)
+    total = float(tensor.double().exp().sum())
+    if normalised and not abs(total - 1) < NORMALISATION_TOLERANCE:
+        raise InputError(f"{name} sums to {total:.6g} after exp, not 1; give log-probabilities")
+    return tensor
+
+
+def _tensor(name: str, value) -> torch.Tensor:
     try:
         tensor = value.detach() if isinstance(value, torch.Tensor) else _from_numpy(value)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -90,40 +180,7 @@ def _from_numpy(value) -> torch.Tensor:
         return torch.as_tensor(array)
 
 
-def as_table(name: str, value) -> torch.Tensor:
-    table = as_tensor(name, value)
-    if table.dtype not in (torch.float32, torch.float64):
-        table = table.to(torch.float32 if table.is_floating_point() else torch.float64)
-    if table.ndim != 2 or 0 in table.shape:
-        raise InputError(f"{name} has shape {shape_of(table)}; it must be a table with two axes")
-    check_values(name, table)
-    return table.contiguous()
-
-
-def as_vector(name: str, value, length: int, normalised: bool) -> torch.Tensor:
-    vector = as_tensor(name, value)
-    if vector.shape != (length,):
-        raise InputError(f"{name} has shape {shape_of(vector)}; it must be ({length},)")
-    check_values(name, vector)
-    if normalised:
-        total = float(vector.double().exp().sum())
-        if abs(total - 1) > NORMALISATION_TOLERANCE:
-            raise InputError(f"{name} sums to {total:.6g} after exp, not 1; give log-probabilities")
-    return vector
-
-
-def as_log_joint(name: str, value, shape: tuple[int, int]) -> torch.Tensor:
-    """A table of log-probabilities that sum to one, float64."""
-    table = torch.as_tensor(value).double()
-    if tuple(table.shape) != shape:
-        raise InputError(f"{name} has shape {tuple(table.shape)}; the tables are {shape}")
-    total = float(table.exp().sum())
-    if not abs(total - 1) < NORMALISATION_TOLERANCE:
-        raise InputError(f"{name} sums to {total:.6g} after exp, not 1; give log-probabilities")
-    return table
-
-
-def check_values(name: str, value: torch.Tensor) -> None:
+def _check_values(name: str, value: torch.Tensor) -> None:
     bad = torch.isnan(value) | (value == float("inf"))
     if bool(bad.any()):
         index = tuple(int(k) for k in bad.nonzero()[0])
@@ -133,24 +190,5 @@ def check_values(name: str, value: torch.Tensor) -> None:
         )
 
 
-def check_normalised(name: str, table: torch.Tensor, dim: int) -> None:
-    error = torch.zeros((), dtype=torch.float64)
-    worst, total = 0, 1.0
-    # Blocks along the other axis keep the float64 copy small.
-    step = max(1, 2**22 // table.shape[dim])
-    for start in range(0, table.shape[1 - dim], step):
-        block = table.narrow(1 - dim, start, min(step, table.shape[1 - dim] - start))
-        sums = block.double().exp().sum(dim)
-        deviation, index = (sums - 1).abs().max(0)
-        if float(deviation) > float(error):
-            error, worst, total = deviation, start + int(index), float(sums[index])
-    if float(error) > NORMALISATION_TOLERANCE:
-        kind = ("column", "row")[dim]
-        raise InputError(
-            f"{name}: {kind} {worst} sums to {total:.6g} after exp, not 1; "
-            f"log_a is normalised over axis 0, log_b over axis 1"
-        )
-
-
-def shape_of(value: torch.Tensor) -> str:
+def _shape(value: torch.Tensor) -> str:
     return "x".join(map(str, value.shape)) or "a scalar"

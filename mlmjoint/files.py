@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import platform
@@ -54,10 +53,6 @@ def study_folder(profile: str, study: str) -> Path:
     return profile_folder(profile) / _checked("study", study)
 
 
-def figure_path(profile: str, name: str, suffix: str = "svg") -> Path:
-    return profile_folder(profile) / "figures" / f"{_checked('figure', name)}.{suffix}"
-
-
 def _checked(kind: str, name: str) -> str:
     if not _NAME.fullmatch(name):
         raise InputError(f"invalid {kind} name {name!r}; use letters, digits, dots and dashes")
@@ -93,10 +88,8 @@ def write_text(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(scratch, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            scratch.unlink()
-        raise
+    finally:
+        scratch.unlink(missing_ok=True)
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -28,25 +28,23 @@ class Construction:
     options: tuple[str, ...] = ()  # keyword arguments of mlmjoint.joint
 
 
-_PAPER = (
+_DASH_DOT = (0, (5, 1, 1, 1))
+# The first five are the paper's, the others it leaves out.
+_ALL = (
     Construction("mlm", "MLM", "eq-mlm", "#000000", "-"),
     Construction("mrf", "MRF", "eq-mrf", "#E69F00", "--", "s"),
     Construction("mrf-l", "MRF-L", "eq-mrf-l", "#D55E00", "-.", "D"),
     Construction("hcb", "HCB", "eq-hcb", "#009E73", ":", "^", ("direction", "pivot")),
     Construction("ag", "AG", "eq-ag", "#0072B2", "-", "o", ("iterations", "solver", "tol")),
-)
-_DASH_DOT = (0, (5, 1, 1, 1))
-_BASELINES = (
     Construction("chain-ab", "chain A→B", "eq-chain-ab", "#56B4E9", "--"),
     Construction("chain-ba", "chain B→A", "eq-chain-ba", "#CC79A7", "-."),
     Construction("chain-mean", "chain, mean", "eq-chain-mean", "#7A6FAC", ":", "P"),
     Construction("chain-geo", "chain, geometric", "eq-chain-geo", "#8C6D31", _DASH_DOT, "v"),
     Construction("gibbs", "Gibbs", "eq-gibbs", "#6B6B6B", (0, (1, 1))),
 )
-FACTS = {one.name: one for one in (*_PAPER, *_BASELINES)}
-PAPER = tuple(one.name for one in _PAPER)  # those the paper compares
-BASELINES = tuple(one.name for one in _BASELINES)  # those it leaves out
-METHODS = (*PAPER, *BASELINES)
+FACTS = {one.name: one for one in _ALL}
+METHODS = tuple(FACTS)
+PAPER, BASELINES = METHODS[:5], METHODS[5:]
 LABELS = {name: one.label for name, one in FACTS.items()}
 
 SCHEMES = ("random", "contiguous")  # how the two positions of a pair are drawn

@@ -79,7 +79,7 @@ class Chapter:
                 if "figure" in look and shown.startswith("figure "):
                     name = f"{self.number}-{shown.removeprefix('figure ')}"
                     caption = " ".join(look["figure"]["caption"].split())
-                    path = files.figure_path(stored.PROFILE, name)
+                    path = files.profile_folder(stored.PROFILE) / "figures" / f"{name}.svg"
                     figures.append(Figure(name, caption, look["image"]["alt"], path))
         return figures
 

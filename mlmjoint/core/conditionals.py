@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .. import checks
+from .. import arrays, checks
 from ..engine.forward.readout import eval_mode, logits_at
 from ..engine.forward.routes import Route, choose_route
 from ..engine.forward.softmax import normalise_rows
@@ -76,10 +76,10 @@ def conditionals(
        ACL 2023, section 2.
     """
     embedded = mlm.model.get_input_embeddings().weight.shape[0]
-    checks.pair_of_model(pair, mlm.mask_token_id, embedded)
+    arrays.check_pair(pair, mlm.mask_token_id, embedded)
     if batch_size != "auto" and (checks.whole_number(batch_size) or 0) < 1:
         raise InputError(f"batch_size is {batch_size!r}; give a positive whole number or 'auto'")
-    sets = checks.candidate_sets(tokens, mlm.vocab_size, embedded)
+    sets = arrays.candidate_sets(tokens, mlm.vocab_size, embedded)
     with eval_mode(mlm.model), torch.inference_mode():
         return _tables(mlm, pair, tokens is None, sets, batch_size, progress, out, route)
 
@@ -102,9 +102,9 @@ def _tables(mlm, pair, whole: bool, sets, batch_size, progress: bool, out, route
         shared = {"batch_size": batch_size, "advance": advance}
         # Column j of log_a: predictions at A with token j at B. Row i of log_b: at B with i at A.
         log_z_a = fill_rows(log_a.t(), route, pair.input_ids, a, b, ids_b, keep_a, **shared)
-        checks.finite(log_z_a, lambda j: context(a, ids_b[j], b))
+        arrays.check_finite(log_z_a, lambda j: context(a, ids_b[j], b))
         log_z_b = fill_rows(log_b, route, pair.input_ids, b, a, ids_a, keep_b, **shared)
-        checks.finite(log_z_b, lambda i: context(b, ids_a[i], a))
+        arrays.check_finite(log_z_b, lambda i: context(b, ids_a[i], a))
     # In Tables' order. Metal has no float64, in which every joint is summed.
     parts = [log_a, log_b, log_z_a.to(dtype), log_z_b.to(dtype), log_p_a, log_p_b, ids_a, ids_b]
     *parts, ids_a, ids_b = [part.cpu() if device.type == "mps" else part for part in parts]
@@ -118,7 +118,7 @@ def _both_masked(mlm, pair, route: Route, dtype, *sets: Tensor | None) -> list[T
     ids = pair.input_ids.to(route.device).expand(2, -1)  # (2, T)
     both = logits_at(mlm.model, ids, positions, route.head).to(dtype)  # (2, V)
     for logits, position in zip(both, pair.positions, strict=True):
-        checks.finite(
+        arrays.check_finite(
             logits, lambda k, at=position: f"the logit of {_name(mlm, k)} at position {at}"
         )
     both = [logits if ids is None else logits[ids] for logits, ids in zip(both, sets, strict=True)]

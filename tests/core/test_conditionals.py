@@ -370,13 +370,13 @@ def stand_in(model, vocab_size=V):
 
 BAD_SETS = {
     "tokens must be two lists of token ids, (ids_a, ids_b)": [1, 2, 3],
-    "ids_a holds -1, outside the vocabulary (0 to 22)": ([-1], [1]),
-    "ids_b holds 23, outside the vocabulary (0 to 22)": ([1], [5, 23]),
+    "ids_a = -1 lies outside 0..22": ([-1], [1]),
+    "ids_b = 23 lies outside 0..22": ([1], [5, 23]),
     "ids_a holds 7 more than once; give each token id once": ([7, 5, 7], [1]),
-    "ids_b has shape (0,); give a non-empty list of token ids": ([1], []),
-    "ids_a has shape (1, 2); give a non-empty list of token ids": ([[1, 2]], [1]),
-    "ids_b holds torch.float32 values; give integer token ids": ([1], [1.5]),
-    "ids_a must be a list of token ids, not ['man']": (["man"], [1]),
+    "ids_b has shape 0; give a non-empty list of token ids": ([1], torch.arange(0)),
+    "ids_a has shape 1x2; give a non-empty list of token ids": ([[1, 2]], [1]),
+    "ids_b = [1.5] must be whole numbers": ([1], [1.5]),
+    "ids_a = ['man'] must be whole numbers": (["man"], [1]),
 }
 
 
@@ -421,7 +421,7 @@ def test_more_predictions_than_embeddings():
     mlm = stand_in(random_model("bert"), vocab_size=V + 5)
     with pytest.raises(InputError, match="predicts 28 tokens but embeds 23; give candidate sets"):
         mlmjoint.conditionals(mlm, PAIRS[0])
-    with pytest.raises(InputError, match=r"ids_a holds 25, outside the vocabulary \(0 to 22\)"):
+    with pytest.raises(InputError, match=r"ids_a = 25 lies outside 0\.\.22"):
         mlmjoint.conditionals(mlm, PAIRS[0], tokens=([25], [1]))
 
 

@@ -217,7 +217,7 @@ BAD = {
     "tol": ({"tol": 0}, "tol is 0; it must be positive"),
     "truth's shape": ({"true_joint": torch.zeros(2, 3)}, "true_joint has shape"),
     "truth's sum": ({"true_joint": torch.zeros(4, 4)}, "true_joint sums to 16 after exp"),
-    "truth is nan": ({"true_joint": torch.full((4, 4), math.nan)}, "true_joint sums to nan"),
+    "truth is nan": ({"true_joint": torch.full((4, 4), math.nan)}, r"true_joint\[0, 0\] is nan"),
 }
 
 

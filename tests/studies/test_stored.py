@@ -19,7 +19,6 @@ class TestPaths:
     def test_everything_lies_under_one_root(self, monkeypatch, tmp_path):
         monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path))
         assert files.study_folder("quick", "a-b-random") == tmp_path / "quick" / "a-b-random"
-        assert files.figure_path("full", "gain") == tmp_path / "full/figures/gain.svg"
 
     def test_the_repository_s_own_folder_is_found_from_anywhere(self, monkeypatch, tmp_path):
         monkeypatch.delenv("MLMJOINT_RESULTS", raising=False)
