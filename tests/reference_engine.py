@@ -5,7 +5,7 @@ solver, the passes behind marginals and metrics. What a joint answers and how in
 """
 
 import torch
-from twins import dense_joint, dense_metrics
+from twins import dense_joint, dense_metrics, double
 
 from mlmjoint import checks
 from mlmjoint.core import joints, metrics, reference
@@ -31,14 +31,34 @@ class ReferenceJoint(joints.Joint):
 
 def solved(tables, tol=1e-5, solver="auto", iterations=None):
     checks.solver_options(tol, solver, iterations)
-    log_a, log_b = tables.log_a.double(), tables.log_b.double()
+    log_a, log_b = double(tables)[:2]
     most = 40 if solver == "published" else 20_000
     limit = 0.0 if solver == "published" else tol
     log_mu, residual, taken = reference.arnold_gokhale(log_a, log_b, iterations or most, limit)
     joint = ReferenceJoint(tables, "ag", log_mu)
     joint.residual, joint.iterations, joint.converged = residual, taken, residual <= tol
     joint.objective = reference.ag_objective(log_a, log_b, log_mu)
+    joint.lower_bound = min(lower_bound(log_a, log_b, *joint.log_marginals()), joint.objective)
     return joint
+
+
+def lower_bound(log_a, log_b, log_mu_a, log_mu_b) -> float:
+    """H(r) + H(s) − H(p(a|b)) − H(p(b|a)) for tables r + s = Q of conditionals (eq-ag-dual).
+
+    Q(1−σ) and Qσ nearly are; W (u_i + v_j) moved from one to the other repairs every sum.
+    """
+    p_a, p_b = log_a.exp(), log_b.exp()
+    share = (log_mu_b - log_mu_a[:, None]).sigmoid()  # (Va, Vb): α / (α + β)
+    r, s = (p_a + p_b) * (1 - share), (p_a + p_b) * share
+    w = r * share
+    above, below = torch.cat([w.sum(1).diag(), w], 1), torch.cat([w.T, w.sum(0).diag()], 1)
+    system = torch.cat([above, below])  # (Va + Vb, Va + Vb)
+    missing = torch.cat([1 - s.sum(1), r.sum(0) - 1])
+    u, v = torch.linalg.lstsq(system, missing, driver="gelsd").solution.split(w.shape)
+    moved = w * (u[:, None] + v)
+    tables = (r - moved, s + moved, p_a, p_b)
+    r, s, own_a, own_b = (float(torch.special.entr(table).sum()) for table in tables)
+    return max(0.0, r + s - own_a - own_b)  # r = p(a|b), s = p(b|a) proves zero
 
 
 def derive(tables, methods, options):

@@ -127,5 +127,11 @@ def kl_sum(log_p, log_q) -> float:
     return float(reference.kl(log_p, log_q))
 
 
+def all_numbers(metrics: dict):
+    """Every (name, value) of a dict of dicts."""
+    for key, value in metrics.items():
+        yield from all_numbers(value) if isinstance(value, dict) else [(key, value)]
+
+
 def pairs(names=ALL):
     return itertools.combinations(names, 2)

@@ -1,6 +1,5 @@
 """Arnold-Gokhale: solved to its equations, certified by its dual, never worse than published."""
 
-import itertools
 import math
 import warnings
 
@@ -8,14 +7,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize
-from twins import (
-    ag_objective,
-    ag_residual,
-    double,
-    random_joint,
-    random_tables,
-    tables_of,
-)
+from twins import ag_objective, ag_residual, double, random_tables
 
 from mlmjoint.core import arnold_gokhale, reference
 from mlmjoint.core.joints import joint, joint_from_tables
@@ -33,33 +25,31 @@ def published(tables):
     return ag_objective(log_a, log_b, reference.arnold_gokhale(log_a, log_b)[0])
 
 
-@pytest.mark.parametrize("scale", [0.5, 1.5, 4.0])
-@pytest.mark.parametrize("shape", [(2, 2), (10, 10), (7, 60), (60, 7), (300, 300)])
-def test_the_balance_equations_hold_by_default_in_float32(shape, scale):
-    tables = random_tables(*shape, scale=scale, seed=shape[1], dtype=torch.float32)
-    q = joint(tables, "ag")
-    assert q.converged and q.residual <= 1e-5
-    assert residual(q) <= 1.5e-5  # sums of float32 tables are themselves off by 1e-6
+SHAPES = [(2, 2), (10, 10), (7, 60), (60, 7), (300, 300)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_balance_equations_hold_by_default_in_float32(shape):
+    for scale in (0.5, 1.5, 4.0):
+        q = joint(random_tables(*shape, scale=scale, seed=shape[1], dtype=torch.float32), "ag")
+        assert q.converged and q.residual <= 1e-5
+        assert residual(q) <= 1.5e-5  # sums of float32 tables are themselves off by 1e-6
 
 
 @pytest.mark.parametrize("scale", [0.5, 1.5, 3.0])
-@pytest.mark.parametrize("shape", [(2, 2), (10, 10), (7, 60), (60, 7), (300, 300)])
+@pytest.mark.parametrize("shape", SHAPES)
 def test_float64_tables_are_solved_to_1e_9_and_certified(shape, scale):
     tables = random_tables(*shape, scale=scale, seed=shape[1])
     q = joint(tables, "ag", tol=1e-9)
-    assert q.converged and q.residual <= 1e-9
-    assert residual(q) <= 2e-9
-    assert q.objective >= q.lower_bound
-    assert q.objective - q.lower_bound <= 1e-6 * q.objective + 1e-12
+    assert q.converged and q.residual <= 1e-9 and residual(q) <= 2e-9
+    assert 0 <= q.objective - q.lower_bound <= 1e-6 * q.objective + 1e-12
     assert q.objective <= published(tables) * (1 + 1e-12) + 1e-12
     dense_objective = ag_objective(tables.log_a, tables.log_b, q.log_table())
     assert q.objective == pytest.approx(dense_objective, rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize("size", [600, 2000])
-def test_a_larger_table_is_certified(size):
-    tables = random_tables(size, size, seed=7)
-    q = joint(tables, "ag", tol=1e-9)
+def test_a_larger_table_is_certified():
+    q = joint(random_tables(1000, 1000, seed=7), "ag", tol=1e-9)
     assert residual(q) <= 2e-9
     assert 0 <= q.objective - q.lower_bound <= 1e-6 * q.objective
 
@@ -94,32 +84,16 @@ def test_the_objective_equals_an_independent_minimisation():
     assert q.objective <= ag_objective(log_a, log_b, log_mu) + 1e-12
 
 
-def test_no_perturbation_is_better():
-    tables = random_tables(5, 4, seed=10)
-    q = joint(tables, "ag", tol=1e-10)
-    log_mu = q.log_table()
-    g = torch.Generator().manual_seed(0)
-    for size in (1e-1, 1e-2, 1e-3):
-        for _ in range(20):
-            other = log_mu + size * torch.randn(5, 4, generator=g, dtype=torch.float64)
-            assert ag_objective(tables.log_a, tables.log_b, other) > q.objective
-
-
-def test_the_lower_bound_is_below_every_joint():
-    tables = random_tables(5, 4, seed=11)
-    bound = joint(tables, "ag").lower_bound
-    for method in ("mlm", "mrf", "mrf-l", "hcb", "chain-ab", "chain-ba", "chain-geo", "gibbs"):
-        table = joint(tables, method).log_table()
-        assert ag_objective(tables.log_a, tables.log_b, table) > bound
-
-
-def test_the_bound_holds_far_from_the_optimum():
-    tables = random_tables(20, 20, seed=12)
-    best = joint(tables, "ag", tol=1e-10).objective
+@pytest.mark.parametrize("seed", range(3))
+def test_the_bound_is_one_on_the_optimum_however_far_from_it_a_joint_is(seed):
+    tables = random_tables(30, 40, seed=seed)
+    optimum = joint(tables, "ag", tol=1e-10).objective
     with pytest.warns(UserWarning, match="stopped at a residual"):
-        rough = joint(tables, "ag", iterations=3)
-    assert rough.objective > best
-    assert rough.lower_bound <= best + 1e-12
+        rough = [joint(tables, "ag", iterations=3)]
+    rough += [joint(tables, "ag", solver="published", iterations=steps) for steps in (1, 5, 40)]
+    for q in rough:
+        assert 0.999 * optimum <= q.lower_bound <= optimum * (1 + 1e-9)
+        assert optimum < q.objective
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -138,16 +112,18 @@ def test_forty_published_steps_are_the_default_and_do_not_converge():
     tables = random_tables(60, 60, scale=3, seed=14)
     q = joint(tables, "ag", solver="published")
     assert q.iterations == 40 and not q.converged
-    better = joint(tables, "ag")
-    assert better.objective < 0.99 * q.objective
-    assert q.objective >= q.lower_bound
+    assert joint(tables, "ag").objective < 0.99 * q.objective
 
 
-def test_both_solvers_find_the_same_joint():
+@pytest.mark.parametrize("direct", [0, 2048])
+def test_both_solvers_find_the_same_joint(direct, monkeypatch):
+    """Newton's steps by conjugate gradients and by elimination."""
+    monkeypatch.setattr(solver, "DIRECT", direct)
     tables = random_tables(30, 25, scale=2, seed=15)
-    found = [joint(tables, "ag", solver=name, tol=1e-10) for name in ("auto", "newton")]
-    assert max(map(residual, found)) <= 1e-9
-    assert float((found[0].log_table() - found[1].log_table()).abs().max()) < 1e-7
+    auto, newton = (joint(tables, "ag", solver=name, tol=1e-10) for name in ("auto", "newton"))
+    assert max(residual(auto), residual(newton)) <= 1e-9
+    assert float((auto.log_table() - newton.log_table()).abs().max()) < 1e-7
+    assert 0 <= newton.objective - newton.lower_bound <= 1e-6 * newton.objective
 
 
 @pytest.mark.parametrize("direct", [0, 2048])
@@ -180,34 +156,14 @@ def test_a_token_nobody_predicts_is_left_where_it_is():
     assert np.all(step[:2] == 0) and np.all(step[2:] != 0)
 
 
-def test_newton_by_conjugate_gradients(monkeypatch):
-    monkeypatch.setattr(solver, "DIRECT", 0)
-    q = joint(random_tables(30, 25, seed=15), "ag", solver="newton", tol=1e-9)
-    assert residual(q) <= 1e-8
-    assert 0 <= q.objective - q.lower_bound <= 1e-6 * q.objective
-
-
-def test_a_true_joint_costs_nothing():
-    for seed in range(4):
-        q = joint(tables_of(random_joint(15, 10, scale=3, seed=seed)), "ag", tol=1e-9)
-        assert q.objective < 1e-8
-        assert q.lower_bound <= q.objective
-
-
-def solve_quietly(tables, **options):
-    """The joint and whether it said that it did not converge."""
+def check_hard(tables, **options):
+    """Converged to the equations or said so; never NaN, never worse than published."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         q = joint(tables, "ag", **options)
     assert all("Arnold-Gokhale stopped" in str(w.message) for w in caught), caught
-    return q, bool(caught)
-
-
-def check_hard(tables, **options):
-    """Converged to the equations or said so; never NaN, never worse than published."""
-    q, warned = solve_quietly(tables, **options)
+    assert bool(caught) == (not q.converged)
     tol = options.get("tol", 1e-5)
-    assert warned == (not q.converged)
     if q.converged:
         assert q.residual <= tol
         assert residual(q) <= 2 * tol + 1e-5 * (tables.log_a.dtype == torch.float32)
@@ -220,12 +176,11 @@ def check_hard(tables, **options):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("size", [2, 6, 40, 120])
+@pytest.mark.parametrize("size", [2, 6, 40, 80])
 def test_sharply_peaked_tables(size, dtype):
     tables = random_tables(size, size, scale=9, seed=size, dtype=dtype)
     assert float(tables.log_a.min()) < (-80 if size > 6 else -10)
-    q = check_hard(tables)
-    assert q.converged
+    assert check_hard(tables).converged
     check_hard(tables, tol=1e-8)
 
 
@@ -243,8 +198,7 @@ def test_nearly_deterministic_tables(size, eps):
     log_b = ((1 - eps) * eye[order] + eps / size).log()
     for second in (log_a.clone(), log_b):
         tables = Tables(log_a.log_softmax(0), second.log_softmax(1))
-        q = check_hard(tables, tol=1e-9)
-        assert q.converged
+        assert check_hard(tables, tol=1e-9).converged
 
 
 ZEROS = {
@@ -253,7 +207,7 @@ ZEROS = {
     "triangle": ([[1, 0.5], [0, 0.5]], [[0.5, 0.5], [0, 1]]),
     "one side": ([[0.5, 1, 0.2], [0.5, 0, 0.8]], [[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]]),
     "dead row": ([[1, 1], [0, 0]], [[0.5, 0.5], [0.25, 0.75]]),
-    "a block each": (
+    "blocks": (
         [[0.3, 0.6, 0], [0.7, 0.4, 0], [0, 0, 1]],
         [[0.5, 0.5, 0], [0.1, 0.9, 0], [0, 0, 1]],
     ),
@@ -287,8 +241,7 @@ def test_a_wild_start_is_recovered_from():
     tables = random_tables(6, 6, seed=17)
     tables.log_p_a = torch.tensor([0.0, -200, -400, -600, -800, -1000]).double()
     tables.log_p_b = tables.log_p_a.flip(0)
-    q = check_hard(tables)
-    assert q.converged
+    assert check_hard(tables).converged
 
 
 def test_rows_and_columns_may_be_permuted_and_swapped():
@@ -303,52 +256,13 @@ def test_rows_and_columns_may_be_permuted_and_swapped():
     assert torch.allclose(swapped.log_table(), q.T, atol=1e-8)
 
 
-def test_the_hessian_is_the_derivative_of_the_balance():
-    tables = random_tables(9, 7, seed=19)
-    balance = Balance(tables)
-    g = np.random.default_rng(0)
-    x, y, dx, dy = g.normal(size=9), g.normal(size=7), g.normal(size=9), g.normal(size=7)
-    eps = 1e-6
-    up, down = balance(x + eps * dx, y + eps * dy), balance(x - eps * dx, y - eps * dy)
-    rows, cols = balance.hessian(x, y, dx, dy)
-    assert rows == pytest.approx((up[0] - down[0]) / (2 * eps), rel=1e-6, abs=1e-9)
-    assert -cols == pytest.approx((up[2] - down[2]) / (2 * eps), rel=1e-6, abs=1e-9)
-    weights = balance.weights(x, y)
-    assert weights.sum(1) == pytest.approx(balance(x, y)[1])
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_large_table_arithmetic_reaches_the_default_tolerance(monkeypatch, threads):
-    """What tables too large for float64 get: float32 cells with float64 sums, in threads."""
+@pytest.mark.parametrize("scale", [0.5, 1.5, 3.0])
+def test_large_table_arithmetic_reaches_the_default_tolerance(monkeypatch, scale):
+    """What tables too large for float64 get: float32 cells with float64 sums."""
     monkeypatch.setattr(tiles, "DOUBLE_CELLS", 0)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        for scale, seed in itertools.product((0.5, 1.5, 3.0), (1, 2)):
-            tables = random_tables(257, 300, scale=scale, seed=seed, dtype=torch.float32)
-            q = joint(tables, "ag")
-            assert q.converged
-            assert residual(q) <= 1.5e-5
-            assert q.lower_bound <= q.objective
-    finally:
-        torch.set_num_threads(before)
-
-
-@pytest.mark.parametrize("steps", [1, 2, 5, 40])
-@pytest.mark.parametrize("seed", range(4))
-def test_a_bound_holds_for_every_joint_however_far_its_strengths_are(seed, steps):
-    """The bound is one on the optimum: asked of a joint far from it, it must not rise above."""
-    tables = random_tables(30, 40, seed=seed)
-    optimum = joint(tables, "ag", tol=1e-9).objective
-    far = joint(tables, "ag", solver="published", iterations=steps)
-    assert 0.999 * optimum <= far.lower_bound <= optimum * (1 + 1e-9)
-    assert far.lower_bound <= far.objective
-
-
-def test_the_objective_of_large_float32_tables_is_that_of_float64(monkeypatch):
-    monkeypatch.setattr(tiles, "DOUBLE_CELLS", 0)
-    tables = random_tables(400, 500, seed=1, dtype=torch.float32)
+    tables = random_tables(257, 300, scale=scale, seed=1, dtype=torch.float32)
     q = joint(tables, "ag")
-    twin = Tables(tables.log_a.double(), tables.log_b.double())
-    assert q.objective == pytest.approx(arnold_gokhale.objective(twin, q.cells), rel=1e-9)
+    assert q.converged and residual(q) <= 1.5e-5
     assert q.lower_bound <= q.objective
+    twin = Tables(*double(tables)[:2])
+    assert q.objective == pytest.approx(arnold_gokhale.objective(twin, q.cells), rel=1e-9)

@@ -5,17 +5,8 @@ import warnings
 
 import pytest
 import torch
-from twins import (
-    ALL,
-    dense_joints,
-    dense_metrics,
-    double,
-    kl_sum,
-    pairs,
-    random_joint,
-    random_tables,
-    tables_of,
-)
+import twins
+from twins import ALL, all_numbers, double, kl_sum, pairs, random_joint, random_tables, tables_of
 
 from mlmjoint.core import joints
 from mlmjoint.core.metrics import metrics
@@ -28,20 +19,19 @@ NAMES = ("u_nll", "p_nll", "a_kl", "g_kl")
 
 def brute_force(tables, **options):
     """Dense float64 metrics of all ten; AG's dense table is evaluated at the solved strengths."""
-    ag = joints.joint(tables, "ag", **options)
-    log_ag = ag._rows(slice(None))
-    return dense_metrics(tables, dense_joints(tables, log_ag))
+    log_ag = joints.joint(tables, "ag", **options)._rows(slice(None))
+    return twins.dense_metrics(tables, twins.dense_joints(tables, log_ag))
 
 
-def check_equal(found, expected, rel, methods=ALL):
+def check_equal(found, expected, rel, methods=ALL, **slack):
     for name in methods:
         for key in NAMES:
-            assert found[name][key] == pytest.approx(expected[name][key], rel=rel), (name, key)
+            known = pytest.approx(expected[name][key], rel=rel, **slack)
+            assert found[name][key] == known, (name, key)
     for pair in pairs(methods):
-        assert found["jsd"][pair] == pytest.approx(expected["jsd"][pair], rel=rel), pair
-    for key in ("incompatibility",):
-        assert found[key] == pytest.approx(expected[key], rel=rel)
-    assert found["unary"]["u_nll"] == pytest.approx(expected["unary"]["u_nll"], rel=rel)
+        assert found["jsd"][pair] == pytest.approx(expected["jsd"][pair], rel=rel, **slack), pair
+    for part in ("incompatibility", "unary"):
+        assert found[part] == pytest.approx(expected[part], rel=rel, **slack)
 
 
 @pytest.fixture(scope="module")
@@ -54,29 +44,21 @@ def expected_300(tables_300):
     return brute_force(tables_300, tol=1e-7)
 
 
-def test_all_ten_methods_and_45_distances_at_300(tables_300, expected_300):
+@pytest.mark.parametrize("tile", [None, {"TILE_CELLS": {"cpu": 7000}, "TILE_COLUMNS": 77}])
+def test_all_ten_methods_and_45_distances_in_tiles_of_any_size(
+    tile, tables_300, expected_300, monkeypatch
+):
+    for name, value in (tile or {}).items():
+        monkeypatch.setattr(tiles, name, value)
     found = metrics(tables_300, methods=ALL, tol=1e-7)
     assert len(found["jsd"]) == 45
     check_equal(found, expected_300, 1e-6)
 
 
-def test_tiles_of_any_size_say_the_same(tables_300, expected_300, monkeypatch):
-    monkeypatch.setattr(tiles, "TILE_CELLS", {"cpu": 7000})
-    monkeypatch.setattr(tiles, "TILE_COLUMNS", 77)
-    check_equal(metrics(tables_300, methods=ALL, tol=1e-7), expected_300, 1e-6)
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_large_table_arithmetic(tables_300, monkeypatch, threads):
+def test_large_table_arithmetic(tables_300, monkeypatch):
     """float32 cells, as tables beyond DOUBLE_CELLS get: right to a few parts in a million."""
     monkeypatch.setattr(tiles, "DOUBLE_CELLS", 0)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        expected = brute_force(tables_300)
-        check_equal(metrics(tables_300, methods=ALL), expected, 1e-5)
-    finally:
-        torch.set_num_threads(before)
+    check_equal(metrics(tables_300, methods=ALL), brute_force(tables_300), 1e-5)
 
 
 def test_joints_of_one_cell_in_large_table_arithmetic(monkeypatch):
@@ -94,12 +76,8 @@ def test_joints_of_one_cell_in_large_table_arithmetic(monkeypatch):
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5), (5, 1), (2, 2), (3, 40), (40, 3)])
 def test_any_shape(shape):
     tables = random_tables(*shape, gold=(0, 0), seed=2)
-    found, expected = metrics(tables, methods=ALL, tol=1e-9), brute_force(tables, tol=1e-9)
-    for name in ALL:
-        for key in NAMES:
-            assert found[name][key] == pytest.approx(expected[name][key], rel=1e-6, abs=1e-9)
-    for pair in pairs():
-        assert found["jsd"][pair] == pytest.approx(expected["jsd"][pair], rel=1e-6, abs=1e-9)
+    found = metrics(tables, methods=ALL, tol=1e-9)
+    check_equal(found, brute_force(tables, tol=1e-9), 1e-6, abs=1e-9)
 
 
 def test_a_true_joint_is_compatible_and_recovered():
@@ -112,15 +90,6 @@ def test_a_true_joint_is_compatible_and_recovered():
         assert found["jsd"][name, "hcb"] < 1e-9 if name != "hcb" else True
     assert found["mrf"]["kl_true"] > 0.01
     assert found["unary"]["kl_true"] == pytest.approx(0, abs=1e-12)
-
-
-def test_the_mrf_gap_in_a_kl_is_jensens():
-    tables = tables_of(random_joint(8, 11, seed=5))
-    p_a, p_b = tables.log_a.exp(), tables.log_b.exp()
-    given_b = (p_a * p_b).sum(0).log() - (p_a * tables.log_b).sum(0)
-    given_a = (p_a * p_b).sum(1).log() - (p_b * tables.log_a).sum(1)
-    gap = float(torch.cat([given_b, given_a]).mean())
-    assert metrics(tables, methods=("mrf",))["mrf"]["a_kl"] == pytest.approx(gap, rel=1e-9)
 
 
 def test_kl_true_is_the_definition():
@@ -139,19 +108,16 @@ def test_kl_true_is_the_definition():
 def test_kl_true_with_impossible_pairs_in_the_truth():
     truth = random_joint(4, 4, seed=6)
     truth[1, 2] = -torch.inf
-    truth = truth - truth.logsumexp((0, 1))
-    found = metrics(random_tables(4), methods=("ag",), true_joint=truth)
-    assert math.isfinite(found["ag"]["kl_true"])
-    assert math.isfinite(found["unary"]["kl_true"])
+    found = metrics(random_tables(4), methods=("ag",), true_joint=truth - truth.logsumexp((0, 1)))
+    assert math.isfinite(found["ag"]["kl_true"]) and math.isfinite(found["unary"]["kl_true"])
 
 
 def test_without_gold_the_gold_metrics_are_none():
     found = metrics(random_tables(5, gold=None), methods=ALL)
     assert found["unary"]["u_nll"] is None
     for name in ALL:
-        row = found[name]
-        assert (row["u_nll"], row["p_nll"], row["g_kl"]) == (None, None, None)
-        assert row["a_kl"] >= 0
+        assert [found[name][key] for key in ("u_nll", "p_nll", "g_kl")] == [None] * 3
+        assert found[name]["a_kl"] >= 0
 
 
 def test_gold_outside_the_candidate_sets_counts_as_unknown():
@@ -180,12 +146,6 @@ def test_distances_are_found_by_either_order_and_bounded():
         found["jsd"]["mrf", "besag"]
 
 
-def test_ag_is_the_most_faithful_joint():
-    for seed in range(5):
-        found = metrics(random_tables(12, 9, scale=2.5, seed=seed), methods=ALL)
-        assert found["ag"]["a_kl"] <= min(found[name]["a_kl"] for name in ALL) + 1e-9
-
-
 def test_ag_reports_its_effort_and_takes_options():
     row = metrics(random_tables(20), methods="ag", tol=1e-9)["ag"]
     assert row["residual"] <= 1e-9 and row["iterations"] > 1
@@ -200,14 +160,6 @@ def test_repeated_methods_count_once_and_none_is_allowed():
     assert set(nothing) == {"unary", "incompatibility", "jsd"}
     full = metrics(tables, methods=("mrf",))
     assert nothing["incompatibility"] == pytest.approx(full["incompatibility"])
-
-
-def test_joints_share_one_pass_and_agree_with_single_ones():
-    tables = random_tables(8, 6)
-    several = joints.joints(tables, ALL)
-    for name in ALL:
-        single = joints.joint(tables, name).log_table()
-        assert float((several[name].log_table() - single).abs().max()) < 1e-9
 
 
 BAD = {
@@ -229,21 +181,16 @@ def test_bad_requests_are_refused_in_one_line(name):
     assert "\n" not in str(caught.value)
 
 
-def all_numbers(found):
-    for key, value in found.items():
-        if isinstance(value, dict):
-            yield from all_numbers(value)
-        else:
-            yield key, value
+# Probabilities below e^-745 are zero to the dense reference.
+BEYOND = [pytest.param(size, marks=pytest.mark.engine) for size in (1e3, 1e8)]
 
 
-@pytest.mark.engine  # probabilities below e^-745 are zero to the reference
-@pytest.mark.parametrize("size", [1.0, 30.0, 1e3, 1e4, 1e8])
+@pytest.mark.parametrize("size", [30.0, *BEYOND])
 @pytest.mark.parametrize("double_cells", [0, 2**22])
 def test_finite_logits_give_finite_metrics(size, double_cells, monkeypatch):
     monkeypatch.setattr(tiles, "DOUBLE_CELLS", double_cells)
     g = torch.Generator().manual_seed(int(size))
-    for shape in ((2, 2), (9, 9), (5, 70)):
+    for shape in ((2, 2), (9, 9), (5, 30)):
         logit_a, logit_b = ((torch.rand(shape, generator=g) * 2 - 1) * size for _ in range(2))
         both = [(torch.rand(n, generator=g) * 2 - 1) * size for n in shape]
         tables = Tables(
@@ -261,18 +208,16 @@ def zeros_that_disagree(weight):
     """p(a|b) rules out the pair (2, 1), p(b|a) does not; ``weight`` is what p(b|a) gives it."""
     log_a = torch.tensor([[0.5, 0.5], [0.25, 0.5], [0.25, 0]]).double().log()
     log_b = torch.tensor([[0.5, 0.5], [0.5, 0.5], [1 - weight, weight]]).double().log()
-    uniform = {"log_p_a": torch.full((3,), -math.log(3)), "log_p_b": torch.full((2,), -math.log(2))}
-    return tables_from_arrays(
-        log_a, log_b, **uniform, log_z_a=torch.zeros(2), log_z_b=torch.zeros(3), gold=(2, 0)
-    )
+    log_p_a, log_p_b = (torch.full((n,), -math.log(n)) for n in (3, 2))
+    zeros = torch.zeros(2), torch.zeros(3)
+    return tables_from_arrays(log_a, log_b, log_p_a, log_p_b, *zeros, gold=(2, 0))
 
 
 @pytest.mark.parametrize("weight", [0.5, 1e-9, 1e-30])
 def test_zeros_that_disagree_are_infinitely_far_and_never_nan(weight):
     found = metrics(zeros_that_disagree(weight), methods=ALL)
     for name in ("mrf", "mrf-l", "hcb", "chain-ba", "chain-geo"):
-        assert found[name]["a_kl"] == math.inf, name
-        assert found[name]["g_kl"] == math.inf, name
+        assert found[name]["a_kl"] == found[name]["g_kl"] == math.inf, name
     for name in ("ag", "chain-ab", "chain-mean", "gibbs", "mlm"):
         assert math.isfinite(found[name]["a_kl"]), name
     assert found["incompatibility"] == math.inf
@@ -298,10 +243,5 @@ def test_a_context_without_probability_is_infinitely_far():
     crossed[1:, 1:] = eye[1:, 1:].flip(0)
     tables = tables_from_arrays(eye, crossed, gold=(1, 1))
     found = metrics(tables, methods=("mrf", "ag"))
-    assert found["mrf"] == {
-        "u_nll": math.inf,
-        "p_nll": math.inf,
-        "g_kl": math.inf,
-        "a_kl": math.inf,
-    }
+    assert found["mrf"] == dict.fromkeys(NAMES, math.inf)
     assert math.isfinite(found["ag"]["a_kl"])
