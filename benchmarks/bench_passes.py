@@ -18,7 +18,7 @@ import torch
 import mlmjoint
 from benchmarks.bench_tables import machine, store
 from mlmjoint.core.arnold_gokhale import solve
-from mlmjoint.text.corpora import corpus, encode
+from mlmjoint.text import corpus, encode
 
 RESULTS = Path(__file__).parent / "results" / "passes.json"
 BAR, TOL = 50, 1e-5
@@ -37,7 +37,7 @@ MODELS = {
 def pairs(mlm, spec: str, sentences: int):
     """A random and an adjacent pair of positions in every sentence, chosen with a fixed seed."""
     g = torch.Generator().manual_seed(0)
-    for item in encode(corpus(spec, n=sentences), mlm.tokenizer, mlm.max_length):
+    for item in encode(corpus(spec, n=sentences), mlm):
         places = [k for k, special in enumerate(item.special) if not special]
         chosen = [places[k] for k in torch.randperm(len(places), generator=g)[:2].tolist()]
         yield mlm.pair(item.input_ids, sorted(chosen))

@@ -18,8 +18,7 @@ import torch
 
 import mlmjoint
 from benchmarks.bench_tables import machine
-from mlmjoint.text import draw_pair
-from mlmjoint.text.corpora import corpus, encode
+from mlmjoint.text import corpus, draw_pair, encode
 
 RESULTS = Path(__file__).parent / "results" / "candidates.json"
 MODEL, SIZES, LONGEST = "en-small", (30, 100, 300, 1000), 14
@@ -60,7 +59,7 @@ def main() -> int:
     n = parser.parse_args().n
     mlm = mlmjoint.load(MODEL, device="cpu")
     pairs = []
-    for item in encode(corpus("captions"), mlm.tokenizer, mlm.max_length):
+    for item in encode(corpus("captions"), mlm):
         if len(item.input_ids) > LONGEST or len(pairs) == n:
             continue
         places = draw_pair(item.input_ids, item.special, "contiguous", 0, item.sentence.id)

@@ -28,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..engine.device import pick_device, pick_dtype
     from ..models.check import Check, check_mlm
-    from ..models.mlm import load, locate
+    from ..models.known import locate
+    from ..models.mlm import load
 
     # A name or device that does not exist is a bad argument; a model that does not load fails.
     locate(args.name)

@@ -23,7 +23,7 @@ RESIDUE = r"\S"
 SHAPE = ("vocab_size", "embedding_size", "hidden_size", "intermediate_size", "hidden_act")
 SHAPE += ("num_hidden_layers", "num_hidden_groups", "inner_group_num", "num_attention_heads")
 SHAPE += ("max_position_embeddings", "type_vocab_size", "layer_norm_eps", "pad_token_id")
-# fairseq's names of RoBERTa's parts as patterns with Hugging Face's, and its special tokens.
+# fairseq's names of RoBERTa's parts, as patterns, and of its settings; its special tokens.
 FAIRSEQ = json.loads((files.DATA / "fairseq.json").read_text(encoding="utf-8"))
 
 
@@ -58,20 +58,9 @@ def sapiens(unpacked: Path):
     segments = torch.zeros(1, settings.encoder_embed_dim)
     weights["roberta.embeddings.token_type_embeddings.weight"] = segments
     weights["lm_head.decoder.bias"] = weights["lm_head.bias"]
-    config = RobertaConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=settings.encoder_embed_dim,
-        num_hidden_layers=settings.encoder_layers,
-        num_attention_heads=settings.encoder_attention_heads,
-        intermediate_size=settings.encoder_ffn_embed_dim,
-        hidden_act=settings.activation_fn,
-        max_position_embeddings=positions,
-        type_vocab_size=1,
-        layer_norm_eps=1e-5,
-        bos_token_id=0,
-        pad_token_id=1,
-        eos_token_id=2,
-    )
+    shape = {ours: getattr(settings, theirs) for ours, theirs in FAIRSEQ["settings"].items()}
+    shape |= {"vocab_size": len(vocabulary), "max_position_embeddings": positions}
+    config = RobertaConfig(**shape, type_vocab_size=1, layer_norm_eps=1e-5, pad_token_id=1)
     model = _with_weights(RobertaForMaskedLM(config), weights, unused=r"$^")
     return model, _tokenizer(vocabulary, RESIDUE, FAIRSEQ["specials"], positions - 2)
 

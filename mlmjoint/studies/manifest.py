@@ -10,7 +10,6 @@ from .. import checks, files
 from ..errors import InputError
 from ..models.mlm import MLM
 from ..text import corpora
-from ..text.spec import parse
 from .measure import Job
 from .plan import Plan
 from .records import RECORDS, read_manifest, write_manifest
@@ -163,7 +162,7 @@ def _refuse_order(folder: Path, corpus, seed: int, old: dict) -> None:
 def _without_paths(plan: Plan) -> Plan:
     """The plan as a manifest may show it: files and folders by their names."""
     model = Path(plan.model).name if checks.path(plan.model).is_dir() else plan.model
-    return replace(plan, model=model, data=str(parse(plan.data).without_folder()))
+    return replace(plan, model=model, data=str(corpora.parse(plan.data).without_folder()))
 
 
 def _source(corpus, data_name: str) -> str:

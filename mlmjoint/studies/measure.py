@@ -13,8 +13,8 @@ from ..core.joints import joint
 from ..core.metrics import metrics
 from ..core.tables import Tables
 from ..models.mlm import MLM
+from ..text import text_vocabulary
 from ..text.toy_world import ToyTruth
-from ..text.vocabulary import text_vocabulary
 from .plan import Plan
 
 STEPS = 40  # of the published Arnold-Gokhale iteration

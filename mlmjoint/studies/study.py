@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from dataclasses import replace
 
 from .. import checks
 from ..errors import InputError
-from ..models.mlm import MLM, load, rooted
+from ..models.known import rooted
+from ..models.mlm import MLM, load
 from ..names import METHODS
-from ..text import corpora
-from ..text.draw import draw_pair
-from ..text.vocabulary import text_vocabulary
+from ..text import corpora, draw_pair, encode, text_vocabulary
 from . import manifest as manifests
 from .measure import Job
 from .plan import Plan
@@ -157,13 +155,12 @@ def draw(plan: Plan, mlm: MLM, corpus: corpora.Corpus, vocabulary) -> tuple[list
     A pair depends on (seed, sentence) alone. As published it depends on the sentence's place in the
     corpus, and a contiguous pair of a one-token sentence includes [SEP].
     """
-    counts = Counter(truncated=0, skipped=0)
     # A reserved token, [unused7] say, has no place in the tables and is never drawn.
     text = None if vocabulary is None else set(vocabulary.tolist())
     place = {sentence.id: index for index, sentence in enumerate(corpus)}
     shortest = 1 if plan.as_published and plan.pairs == "contiguous" else 2
-    jobs = []
-    for item in corpora.encode(corpus, mlm.tokenizer, mlm.max_length, shortest, counts, text):
+    jobs, truncated = [], 0
+    for item in encode(corpus, mlm, shortest, text):
         name, index = item.sentence.id, place[item.sentence.id]
         key = f"row {index}" if plan.as_published else name
         try:
@@ -171,13 +168,12 @@ def draw(plan: Plan, mlm: MLM, corpus: corpora.Corpus, vocabulary) -> tuple[list
                 item.input_ids, item.special, plan.pairs, plan.seed, key, plan.as_published
             )
         except InputError:
-            counts["skipped"] += 1
             continue
-        counts["truncated"] += item.truncated
+        truncated += item.truncated
         jobs.append(Job(index, name, tuple(item.input_ids), positions))
     if not jobs:
         raise InputError(
             f"none of the {len(corpus)} sentences of {corpus.spec} has two text tokens for "
             f"{mlm.name}; give longer ones"
         )
-    return jobs, dict(counts)
+    return jobs, {"truncated": truncated, "skipped": len(corpus) - len(jobs)}

@@ -7,23 +7,58 @@ import difflib
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .. import checks, files
 from ..errors import InputError
-from ..models.pairs import special_ids
 from . import hub
-from .spec import parse
+from .toy_world import ToyTruth, ToyWorld
 
-if TYPE_CHECKING:
-    from .toy_world import ToyTruth
-
+# Shipped: a text file, or a column of antibodies.tsv.
+SHIPPED = {"captions": None, "reactions": None, "antibodies": "heavy", "antibodies-light": "light"}
 TOY_SENTENCES = 200
 TOY_SOURCE = "mlmjoint.toyworld"  # what manifests call the toy world
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A data argument taken apart; ``str()`` puts it together again."""
+
+    kind: str  # "text", "jsonl", or the name of a corpus
+    path: str = ""  # a file or folder, "" if none was given
+    fields: tuple[str, ...] = ()  # of a JSON Lines file
+
+    def __str__(self) -> str:
+        return ":".join(filter(None, (self.kind, self.path, ",".join(self.fields))))
+
+    def without_folder(self) -> Spec:
+        """The same data by the file's name alone, for records that must not name a machine."""
+        return Spec(self.kind, Path(self.path).name, self.fields)
+
+
+def parse(text: str, bare: str | None = None) -> Spec:
+    """Take a data argument apart; ``bare`` is the kind of one that names a file and nothing else.
+
+    >>> parse("jsonl:data/snli.jsonl:premise,hypothesis")
+    Spec(kind='jsonl', path='data/snli.jsonl', fields=('premise', 'hypothesis'))
+    >>> str(parse("text:C:/captions.txt").without_folder())
+    'text:captions.txt'
+    """
+    kind, _, path = text.partition(":")
+    fields: tuple[str, ...] = ()
+    if bare and kind not in ("text", "jsonl"):
+        kind, path = bare, text
+    if kind == "jsonl":
+        path, _, names = path.rpartition(":")
+        fields = tuple(names.split(",")) if names else ()
+    if kind in ("text", "jsonl") and not (path and (kind == "text" or fields)):
+        raise InputError(
+            f"data {text!r} names no file or field; write text:FILE or jsonl:FILE:FIELD[,FIELD]"
+        )
+    return Spec(kind, path, fields)
 
 
 @dataclass(frozen=True)
@@ -58,10 +93,7 @@ class Corpus(Sequence):
 
 def fingerprint(sentences: Iterable[Sentence]) -> str:
     """SHA-256 of the sentences in order: equal for equal text, wherever it was read from."""
-    digest = hashlib.sha256()
-    for sentence in sentences:
-        digest.update(sentence.text.encode() + b"\n")
-    return digest.hexdigest()
+    return _hash("".join(f"{sentence.text}\n" for sentence in sentences))
 
 
 def corpus(spec: str, n: int | None = None, seed: int = 0) -> Corpus:
@@ -82,29 +114,37 @@ def corpus(spec: str, n: int | None = None, seed: int = 0) -> Corpus:
     (3, True)
     """
     n = None if n is None else checks.count("n", n)
-    data = parse(spec)
-    protocol = data.kind in ("snli", "xsum")
+    data, truth = parse(spec), None
+    in_order = spec == "toy" or data.kind in hub.DATASETS  # the first n, repetitions included
     if data.kind == "text":
         source, rows = data.path, _text_rows(checks.path(data.path))
     elif data.kind == "jsonl":
         source = f"{data.path} field {','.join(data.fields)}"
         rows = _jsonl_rows(checks.path(data.path), data.fields)
     elif data.kind in hub.SPLITS:
-        n = 1000 if protocol and n is None else n
+        n = n or (1000 if in_order else None)
         source, rows = hub.rows(data.kind, data.path)
     elif spec == "toy":
-        return _toy_corpus(n or TOY_SENTENCES, seed)
-    elif spec in _SHIPPED_ROWS:
-        source, rows = "shipped", _SHIPPED_ROWS[spec]()
+        world = ToyWorld()
+        sample = world.sample(n or TOY_SENTENCES, seed)
+        source = f"{TOY_SOURCE} seed {seed}"
+        rows = ((f"sample {number}", sentence.text) for number, sentence in enumerate(sample))
+    elif spec in SHIPPED:
+        source, rows = "shipped", _shipped_rows(spec)
     else:
-        raise InputError(_unknown(spec))
+        close = difflib.get_close_matches(spec, names(), n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise InputError(f"unknown corpus {spec!r}; {hint}choose one of {', '.join(names())}")
 
-    sentences, counts = _collect(rows, keep_repeats=protocol, limit=n if protocol else None)
+    sentences, counts = _collect(rows, keep_repeats=in_order, limit=n if in_order else None)
     if not sentences:
         raise InputError(f"{spec} has no sentences; give one per line or row")
-    if n is not None and not protocol:
+    if n is not None and not in_order:
         sentences = drawn(sentences, seed)[:n]
-    return Corpus(spec, tuple(sentences), source, counts)
+    if spec == "toy":
+        trees = (sentence.tree for sentence in sample)
+        truth = ToyTruth(world, dict(zip((s.id for s in sentences), trees, strict=True)))
+    return Corpus(spec, tuple(sentences), source, counts, truth)
 
 
 def drawn(sentences: Iterable[Sentence], seed: int) -> list[Sentence]:
@@ -114,66 +154,24 @@ def drawn(sentences: Iterable[Sentence], seed: int) -> list[Sentence]:
 
 def names() -> list[str]:
     """Every specification that :func:`corpus` accepts, as a user would write it."""
-    return [*_SHIPPED_ROWS, "toy", *hub.SPLITS, "text:FILE", "jsonl:FILE:FIELD[,FIELD]"]
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """A sentence as token ids: which of them are not text, and whether it was truncated."""
-
-    sentence: Sentence
-    input_ids: list[int]
-    special: list[bool]
-    truncated: bool = False
-
-
-def encode(
-    sentences: Iterable[Sentence],
-    tokenizer,
-    max_length: int | None = None,
-    min_tokens: int = 2,
-    counts: Counter | None = None,
-    text: Container[int] | None = None,
-) -> Iterator[Encoded]:
-    """Tokenize sentences one by one, skipping what no pair can be drawn from.
-
-    A sentence longer than the tokenizer's (or the model's ``max_length``) limit is truncated the
-    tokenizer's way; one with fewer than ``min_tokens`` text tokens, or with a mask of its own, is
-    skipped, and ``counts`` receives how many. ``text`` names the tokens that are text; without it
-    all but the special ones are.
-    """
-    counts = Counter() if counts is None else counts
-    special = special_ids(tokenizer)
-    limit = min(tokenizer.model_max_length, max_length or tokenizer.model_max_length)
-    for sentence in sentences:
-        ids = tokenizer(sentence.text, truncation=False, verbose=False)["input_ids"]
-        truncated = len(ids) > limit
-        if truncated:
-            ids = tokenizer(sentence.text, truncation=True, max_length=limit)["input_ids"]
-        flags = [token in special or (text is not None and token not in text) for token in ids]
-        if flags.count(False) < min_tokens or tokenizer.mask_token_id in ids:
-            counts["skipped"] += 1
-            continue
-        yield Encoded(sentence, list(ids), flags, truncated)
+    return [*SHIPPED, "toy", *hub.SPLITS, "text:FILE", "jsonl:FILE:FIELD[,FIELD]"]
 
 
 def _collect(rows, keep_repeats: bool, limit: int | None) -> tuple[list[Sentence], dict]:
-    sentences, seen = [], Counter()
-    counts = {"empty": 0, "repeated": 0}
+    sentences, seen, counts = [], Counter(), {"empty": 0, "repeated": 0}
     for row, text in rows:
+        if len(sentences) == limit:
+            break
         text = " ".join(text.split())
-        if not text:
-            counts["empty"] += 1
-            continue
         key = _hash(text)[:16]
         seen[key] += 1
-        if seen[key] > 1 and not keep_repeats:
+        if not text:
+            counts["empty"] += 1
+        elif seen[key] > 1 and not keep_repeats:
             counts["repeated"] += 1
-            continue
-        name = key if seen[key] == 1 else f"{key}#{seen[key]}"
-        sentences.append(Sentence(text, name, row))
-        if limit is not None and len(sentences) == limit:
-            break
+        else:
+            name = key if seen[key] == 1 else f"{key}#{seen[key]}"
+            sentences.append(Sentence(text, name, row))
     return sentences, counts
 
 
@@ -181,34 +179,40 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _text_rows(path: Path):
+# Each reader gives (where it stands, text) for every sentence of a file.
+Rows = Iterator[tuple[str, str]]
+
+
+def _text_rows(path: Path) -> Rows:
     for number, line in enumerate(_lines(path, newline=None), 1):
         yield f"line {number}", line
 
 
-def _jsonl_rows(path: Path, names: Sequence[str]):
+def _jsonl_rows(path: Path, names: Sequence[str]) -> Rows:
     for number, line in enumerate(_lines(path, newline="\n"), 1):
         if not line.strip():
             continue
+        where = f"line {number} of {path}"
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
             why = getattr(error, "msg", None) or str(error)
-            raise InputError(f"line {number} of {path} is not JSON ({why}); fix it") from None
+            raise InputError(f"{where} is not JSON ({why}); fix it") from None
+        record = record if isinstance(record, dict) else {}
         for name in names:
-            missing = not isinstance(record, dict) or name not in record
-            if missing or not isinstance(record[name], str | None):
-                fields = ", ".join(map(str, record)) if isinstance(record, dict) else "no fields"
+            text = record.get(name, 0)
+            if not isinstance(text, str | None):
                 raise InputError(
-                    f"line {number} of {path} has no text in field {name!r} (it has {fields}); "
-                    "write jsonl:FILE:FIELD with a field of every line"
+                    f"{where} has no text in field {name!r} (it has "
+                    f"{', '.join(record) or 'no fields'}); write jsonl:FILE:FIELD with a field of "
+                    "every line"
                 )
-            if surrogate := checks.unpaired_surrogate(record[name] or ""):
+            if surrogate := checks.unpaired_surrogate(text or ""):
                 raise InputError(
-                    f"line {number} of {path} has an unpaired surrogate ({surrogate!a}) in field "
-                    f"{name!r}; it is not valid Unicode"
+                    f"{where} has an unpaired surrogate ({surrogate!a}) in field {name!r}; "
+                    "it is not valid Unicode"
                 )
-            yield f"line {number}", record[name] or ""
+            yield f"line {number}", text or ""
 
 
 def _lines(path: Path, newline: str | None) -> list[str]:
@@ -222,33 +226,9 @@ def _lines(path: Path, newline: str | None) -> list[str]:
         raise InputError(f"{path} is not UTF-8 text; convert it first") from None
 
 
-def _toy_corpus(n: int, seed: int) -> Corpus:
-    from .toy_world import ToyTruth, ToyWorld
-
-    world = ToyWorld()
-    sample = world.sample(n, seed)
-    rows = ((f"sample {number}", sentence.text) for number, sentence in enumerate(sample))
-    sentences, counts = _collect(rows, keep_repeats=True, limit=None)
-    trees = {s.id: drawn.tree for s, drawn in zip(sentences, sample, strict=True)}
-    truth = ToyTruth(world, trees)
-    return Corpus("toy", tuple(sentences), f"{TOY_SOURCE} seed {seed}", counts, truth)
-
-
-def _antibody_rows(chain: str):
-    with open(files.CORPORA / "antibodies.tsv", encoding="utf-8", newline="") as file:
-        for record in csv.DictReader(file, delimiter="\t"):
-            yield record["name"], record[chain]
-
-
-_SHIPPED_ROWS = {
-    "captions": lambda: _text_rows(files.CORPORA / "captions.txt"),
-    "reactions": lambda: _text_rows(files.CORPORA / "reactions.txt"),
-    "antibodies": lambda: _antibody_rows("heavy"),
-    "antibodies-light": lambda: _antibody_rows("light"),
-}
-
-
-def _unknown(spec: str) -> str:
-    close = difflib.get_close_matches(spec, names(), n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
-    return f"unknown corpus {spec!r}; {hint}choose one of {', '.join(names())}"
+def _shipped_rows(name: str) -> Rows:
+    column = SHIPPED[name]
+    if column is None:
+        return _text_rows(files.CORPORA / f"{name}.txt")
+    records = csv.DictReader(_lines(files.CORPORA / "antibodies.tsv", newline=None), delimiter="\t")
+    return ((record["name"], record[column]) for record in records)

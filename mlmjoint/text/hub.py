@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sys
 from pathlib import Path
 
-from .. import checks
+from .. import checks, files
 from ..errors import InputError
 from ..models import hub
 from ..models.checkpoints import first_line
 
 # Hub id, pinned commit, a split's file, text columns, and what the original release calls those.
-DATASETS = {
-    "snli": {
-        "id": "stanfordnlp/snli",
-        "revision": "cdb5c3d5eed6ead6e5a341c8e56e669bb666725b",
-        "file": "plain_text/{split}-00000-of-00001.parquet",
-        "columns": ("premise", "hypothesis"),
-        "aliases": {"sentence1": "premise", "sentence2": "hypothesis"},
-    },
-    "xsum": {
-        "id": "EdinburghNLP/xsum",
-        "revision": "7d4d486c2f8ef850b1a11aead99b894ff3dd7da9",
-        "file": "data/{split}-00000-of-00001.parquet",
-        "columns": ("summary",),
-        "aliases": {},
-    },
-}
-SPLITS = {
-    "snli": "train",
-    "xsum": "validation",
-    "snli-dev": "validation",
-    "xsum-validation": "validation",
-}
+DATASETS = json.loads((files.DATA / "published.json").read_text(encoding="utf-8"))
+SPLITS = {"snli": "train"} | dict.fromkeys(("xsum", "snli-dev", "xsum-validation"), "validation")
 # The published code reads its data in batches of this many rows: first the premises of a batch,
 # then its hypotheses. Any other batch size would choose other sentences.
 BATCH = 100
@@ -59,7 +40,7 @@ def rows(kind: str, folder: str):
     return f"{source} {split}", _sentences(table, DATASETS[name]["columns"], split)
 
 
-def _sentences(table, columns: tuple[str, ...], split: str):
+def _sentences(table, columns: list[str], split: str):
     for start in range(0, len(table), BATCH):
         batch = table[start : start + BATCH]
         for column in columns:
@@ -80,39 +61,36 @@ def _open(name: str, split: str, folder: str):
         raise InputError(f"{name} needs the package datasets; pip install datasets") from None
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
-    known = DATASETS[name]
-    variable = f"MLMJOINT_{name.upper()}"
-    folder = folder or os.environ.get(variable)
-    if folder:
-        path = checks.path(folder)
-        if not path.is_dir():
-            raise InputError(f"no folder {folder!r} for {name}; give a datasets folder")
-        table, source = _read_folder(datasets, path, split), str(folder)
+    known, variable = DATASETS[name], f"MLMJOINT_{name.upper()}"
+    if folder := folder or os.environ.get(variable):
+        source, table = folder, _read_folder(checks.path(folder), name, split)
     else:
-        source = f"{known['id']}@{known['revision']}"
+        source, file = f"{known['id']}@{known['revision']}", known["file"].format(split=split)
         try:
-            file = hub.dataset_file(
-                known["id"], known["revision"], known["file"].format(split=split)
-            )
+            file = hub.dataset_file(known["id"], known["revision"], file)
         except InputError as error:
             raise InputError(
                 f"{error}; or give a folder that has it, as {name}:FOLDER or in {variable}"
             ) from None
         table = datasets.Dataset.from_parquet(str(file))
-    for alias, column in known["aliases"].items():
-        if alias in table.column_names and column not in table.column_names:
-            table = table.rename_column(alias, column)
+    # The original release of SNLI calls its columns by other names.
+    others = {a: c for a, c in known["aliases"].items() if c not in table.column_names}
+    table = table.rename_columns({a: c for a, c in others.items() if a in table.column_names})
     missing = [column for column in known["columns"] if column not in table.column_names]
     if missing:
         raise InputError(
             f"{source} has no column {missing[0]!r} (it has {', '.join(table.column_names)}); "
             f"give data in the format of {known['id']}"
         )
-    return table.select_columns(list(known["columns"])), source
+    return table.select_columns(known["columns"]), source
 
 
-def _read_folder(datasets, path: Path, split: str):
+def _read_folder(path: Path, name: str, split: str):
     """A split of a folder written by ``save_to_disk``, or of one with files named after splits."""
+    import datasets
+
+    if not path.is_dir():
+        raise InputError(f"no folder '{path}' for {name}; give a datasets folder")
     try:
         if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
             data = datasets.load_from_disk(str(path))

@@ -17,7 +17,10 @@ No symbol reaches itself, so the language is finite.
 from __future__ import annotations
 
 import random
-from itertools import product
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import product, takewhile
 from typing import NamedTuple
 
 from .. import files
@@ -25,61 +28,12 @@ from ..errors import InputError
 
 RULES_TEXT = (files.DATA / "toy_grammar.txt").read_text(encoding="utf-8")
 
-NUMBERS = {"sg": {"s": "", "z": "s"}, "pl": {"s": "s", "z": ""}}
-NUMBER_OF_PERSON = {"m": "sg", "f": "sg", "p": "pl"}
+SINGULAR, PLURAL = {"n": "sg", "s": "", "z": "s"}, {"n": "pl", "s": "s", "z": ""}
+NUMBERS = [SINGULAR, PLURAL]
+PERSONS = [{"g": "m", **SINGULAR}, {"g": "f", **SINGULAR}, {"g": "p", **PLURAL}]
+SECOND_NUMBERS = [{"m": n["n"], "ms": n["s"], "mz": n["z"]} for n in NUMBERS]
 
-Rules = dict[str, list[tuple[tuple[str, ...], float]]]
-
-
-def is_symbol(name: str) -> bool:
-    """True for a symbol still to be rewritten, False for a word."""
-    return name[0].isupper()
-
-
-def fill(line: str) -> list[str]:
-    """Every reading of a line with braces, one for each choice of number and agreement."""
-    persons = NUMBER_OF_PERSON if "{g}" in line else [None]
-    numbers = NUMBERS if "{n}" in line or "{s}" in line or "{z}" in line else [None]
-    others = NUMBERS if "{m" in line else [None]
-    lines = []
-    for person, number, other in product(persons, numbers, others):
-        if person and number and NUMBER_OF_PERSON[person] != number:
-            continue
-        values = {"g": person, "n": number, "m": other}
-        values |= NUMBERS.get(number, {})
-        values |= {"m" + ending: text for ending, text in NUMBERS.get(other, {}).items()}
-        lines.append(line.format(**values))
-    return lines
-
-
-def parse(text: str) -> Rules:
-    """Rules with normalised probabilities: symbol -> [(expansion, probability), ...]."""
-    weights: dict[str, dict[tuple[str, ...], float]] = {}
-    for raw in text.strip().splitlines():
-        if not raw or raw.startswith("#"):
-            continue
-        for line in fill(raw):
-            symbol, expansions = line.split(" -> ")
-            table = weights.setdefault(symbol, {})
-            for expansion in expansions.split(" | "):
-                body, _, weight = expansion.partition(":")
-                parts = tuple(body.split())
-                table[parts] = table.get(parts, 0.0) + float(weight or 1)
-    rules = {}
-    for symbol, table in weights.items():
-        total = sum(table.values())
-        rules[symbol] = [(parts, weight / total) for parts, weight in table.items()]
-    return rules
-
-
-def words_of(rules: Rules) -> list[str]:
-    """Every word of the language, sorted."""
-    parts = {part for table in rules.values() for expansion, _ in table for part in expansion}
-    return sorted(part for part in parts if not is_symbol(part))
-
-
-RULES = parse(RULES_TEXT)
-
+Rules = dict[str, list[tuple[tuple[str, ...], float]]]  # symbol -> [(expansion, probability), ...]
 Tree = tuple  # (symbol, child, child, ...), a child being another tree or a word
 
 
@@ -94,18 +48,56 @@ class Sentence(NamedTuple):
         return " ".join(self.words)
 
 
-def derive(rules: Rules, symbol: str, rng: random.Random) -> Tree | str:
-    """Rewrite a symbol at random until words alone are left."""
-    if not is_symbol(symbol):
-        return symbol
-    expansions, weights = zip(*rules[symbol], strict=True)
-    (expansion,) = rng.choices(expansions, weights)
-    return (symbol, *(derive(rules, part, rng) for part in expansion))
+def is_symbol(name: str) -> bool:
+    """True for a symbol still to be rewritten, False for a word."""
+    return name[0].isupper()
 
 
-def leaves(tree: Tree | str) -> list[str]:
-    """The words of a tree, left to right."""
-    return [tree] if isinstance(tree, str) else [w for child in tree[1:] for w in leaves(child)]
+def fill(line: str) -> list[str]:
+    """Every reading of a line with braces, one for each choice of number and agreement."""
+    first = PERSONS if "{g}" in line else NUMBERS if re.search("{[nsz]}", line) else [{}]
+    second = SECOND_NUMBERS if "{m" in line else [{}]
+    return [line.format(**agreement, **other) for agreement, other in product(first, second)]
+
+
+def parse(text: str) -> Rules:
+    """Rules with normalised probabilities."""
+    weights: defaultdict[str, Counter] = defaultdict(Counter)
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    for rule in (rule for line in lines for rule in fill(line)):
+        symbol, expansions = rule.split(" -> ")
+        for expansion in expansions.split(" | "):
+            body, _, weight = expansion.partition(":")
+            weights[symbol][tuple(body.split())] += float(weight or 1)
+    return {
+        symbol: [(parts, weight / sum(table.values())) for parts, weight in table.items()]
+        for symbol, table in weights.items()
+    }
+
+
+def words_of(rules: Rules) -> list[str]:
+    """Every word of the language, sorted."""
+    parts = {part for table in rules.values() for expansion, _ in table for part in expansion}
+    return sorted(part for part in parts if not is_symbol(part))
+
+
+RULES = parse(RULES_TEXT)
+
+
+def derive(rules: Rules, rng: random.Random) -> Sentence:
+    """Rewrite the start symbol S at random until words alone are left."""
+    words: list[str] = []
+
+    def rewrite(symbol: str) -> Tree | str:
+        if not is_symbol(symbol):
+            words.append(symbol)
+            return symbol
+        expansions, weights = zip(*rules[symbol], strict=True)
+        (expansion,) = rng.choices(expansions, weights)
+        return (symbol, *map(rewrite, expansion))
+
+    tree = rewrite("S")
+    return Sentence(words, tree)
 
 
 def tree_distance(tree: Tree | Sentence, a: int, b: int) -> int:
@@ -114,25 +106,22 @@ def tree_distance(tree: Tree | Sentence, a: int, b: int) -> int:
     Two words under one symbol, like the two of "strong tea", are 2 apart; the subject's noun and
     the last word of the sentence are far from each other however short the sentence is.
     """
-    if isinstance(tree, Sentence):
-        tree = tree.tree
-    paths: list[tuple[int, ...]] = []
-
-    def walk(node: Tree | str, path: tuple[int, ...]) -> None:
-        if isinstance(node, str):
-            paths.append(path)
-        elif len(node) == 2:
-            walk(node[1], path)
-        else:
-            for index, child in enumerate(node[1:]):
-                walk(child, (*path, index))
-
-    walk(tree, ())
+    paths = list(_paths(tree.tree if isinstance(tree, Sentence) else tree))
     for position in (a, b):
         if not 1 <= position <= len(paths):
             raise InputError(f"position {position} is not a word; choose from 1 to {len(paths)}")
     first, second = paths[a - 1], paths[b - 1]
-    shared = 0
-    while shared < min(len(first), len(second)) and first[shared] == second[shared]:
-        shared += 1
+    steps = zip(first, second, strict=False)
+    shared = len(list(takewhile(lambda step: step[0] == step[1], steps)))
     return len(first) + len(second) - 2 * shared
+
+
+def _paths(node: Tree | str, path: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+    """The way from the root to each word: which child at each node that has several."""
+    if isinstance(node, str):
+        yield path
+    elif len(node) == 2:
+        yield from _paths(node[1], path)
+    else:
+        for index, child in enumerate(node[1:]):
+            yield from _paths(child, (*path, index))

@@ -30,20 +30,7 @@ import torch
 from scipy import sparse
 
 from ..errors import InputError
-from .toy_grammar import (
-    RULES,
-    Rules,
-    Sentence,
-    Tree,
-    derive,
-    is_symbol,
-    leaves,
-    tree_distance,
-    words_of,
-)
-
-__all__ = ["LENGTHS", "SPECIAL", "VOCAB", "Sentence", "ToyTruth", "ToyWorld"]
-__all__ += ["tokenizer", "tree_distance"]
+from .toy_grammar import RULES, Rules, Sentence, Tree, derive, is_symbol, tree_distance, words_of
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCAB = SPECIAL + words_of(RULES)
@@ -77,18 +64,16 @@ class ToyWorld:
                     states[rest] = len(states)
                     todo.append(rest)
                 arcs.append((states[stack], self.ids[word], states[rest], probability))
-        arcs.sort()
         self.n_states = len(states)
-        self._source, self._word, self._target = (
-            np.array([arc[k] for arc in arcs]) for k in range(3)
+        # Four arrays, (arcs,) each; the arcs of a state lie together.
+        self._source, self._word, self._target, self._weight = map(
+            np.array, zip(*sorted(arcs), strict=True)
         )
-        self._weight = np.array([arc[3] for arc in arcs])  # (arcs,)
-        shape = (self.n_states, self.n_states)
         self._steps = []  # T_w, one (S, S) matrix per word
         for index in range(len(self.vocab)):
             at = self._word == index
-            cells = (self._source[at], self._target[at])
-            self._steps.append(sparse.csr_array((self._weight[at], cells), shape=shape))
+            cells = (self._weight[at], (self._source[at], self._target[at]))
+            self._steps.append(sparse.csr_array(cells, shape=(self.n_states, self.n_states)))
 
     def _first_words(self, stack: tuple[str, ...]) -> dict[tuple[str, tuple[str, ...]], float]:
         """The ways to write one word from a stack: {(word, what then remains): probability}."""
@@ -118,16 +103,15 @@ class ToyWorld:
         rng = random.Random(seed)
         sentences: list[Sentence] = []
         while len(sentences) < n:
-            tree = derive(self.rules, "S", rng)
-            words = leaves(tree)
-            if self.lengths[0] <= len(words) <= self.lengths[1]:
-                sentences.append(Sentence(words, tree))
+            sentence = derive(self.rules, rng)
+            if self.lengths[0] <= len(sentence.words) <= self.lengths[1]:
+                sentences.append(sentence)
         return sentences
 
     def sample_text(self, n: int, seed: int) -> list[str]:
         """n independent sentences as strings, without trees: many walks at once, for training."""
         rng = np.random.default_rng(seed)
-        # A state's arcs lie together and sum to one: they own a unit interval of the cumulative.
+        # A state's arcs sum to one: they own a unit interval of the cumulative.
         edges = np.cumsum(self._weight)  # (arcs,)
         first = np.searchsorted(self._source, np.arange(self.n_states))
         last = np.searchsorted(self._source, np.arange(self.n_states), side="right") - 1
@@ -159,48 +143,30 @@ class ToyWorld:
 
     def true_joint(self, sentence, a: int, b: int) -> torch.Tensor:
         """log p(a=i, b=j | rest) over the whole vocabulary, (V, V) float64; -inf if impossible."""
-        table = self._open_two(sentence, a, b)
-        return torch.from_numpy(_log(table / table.sum()))  # (V, V)
-
-    def true_conditionals(self, sentence, a: int, b: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """log_a[i, j] = log p(a=i | b=j, rest) and log_b[i, j] = log p(b=j | a=i, rest), (V, V).
-
-        Where no sentence has token j at b the conditional is not defined: that whole column of
-        ``log_a`` is -inf (likewise rows of ``log_b``), while every other column sums to one.
-        """
-        table = self._open_two(sentence, a, b)
-        columns, rows = table.sum(axis=0, keepdims=True), table.sum(axis=1, keepdims=True)
-        log_a = _log(table / np.where(columns > 0, columns, 1.0))
-        log_b = _log(table / np.where(rows > 0, rows, 1.0))
-        return torch.from_numpy(log_a), torch.from_numpy(log_b)
+        ids = self._inner_ids(sentence)
+        self._check(ids, a, b)
+        if a > b:
+            return self.true_joint(ids, b, a).T
+        left = self._write_any(ids[: a - 1])  # (V, S)
+        for word in ids[a : b - 1]:
+            left = left @ self._steps[word]
+        right = self._weight * self._backward(ids[b:])[self._target]
+        size = (self.n_states, len(self.vocab))
+        right = sparse.csr_array((right, (self._source, self._word)), shape=size)  # (S, V)
+        return self._log_normalised((left @ right).toarray(), ids)  # (V, V)
 
     def true_conditional(self, sentence, a: int) -> torch.Tensor:
         """log p(a=i | rest), (V,) float64: what a perfect MLM says with one mask."""
         ids = self._inner_ids(sentence)
-        (a,) = self._check(ids, a)
-        before, after = self._forward(ids[:a]), self._backward(ids[a + 1 :])
-        arcs = before[self._source] * self._weight * after[self._target]
-        scores = np.bincount(self._word, arcs, minlength=len(self.vocab))  # (V,)
-        self._check_possible(scores, ids)
-        return torch.from_numpy(_log(scores / scores.sum()))
+        self._check(ids, a)
+        scores = self._write_any(ids[: a - 1]) @ self._backward(ids[a:])  # (V,)
+        return self._log_normalised(scores, ids)
 
-    def _open_two(self, sentence, a: int, b: int) -> np.ndarray:
-        """P(sentence with i at a and j at b), up to one constant, for all i and j."""
-        ids = self._inner_ids(sentence)
-        a, b = self._check(ids, a, b)
-        if a > b:
-            return self._open_two(ids, b + 1, a + 1).T
+    def _write_any(self, ids: Sequence[int]):
+        """Probability of writing ids, then each word, and being in each state, sparse (V, S)."""
         size = (len(self.vocab), self.n_states)
-        before, after = self._forward(ids[:a]), self._backward(ids[b + 1 :])
-        left = before[self._source] * self._weight
-        left = sparse.csr_array((left, (self._word, self._target)), shape=size)  # (V, S)
-        for word in ids[a + 1 : b]:
-            left = left @ self._steps[word]
-        right = self._weight * after[self._target]
-        right = sparse.csr_array((right, (self._source, self._word)), shape=size[::-1])  # (S, V)
-        table = (left @ right).toarray()  # (V, V)
-        self._check_possible(table, ids)
-        return table
+        arcs = self._forward(ids)[self._source] * self._weight
+        return sparse.csr_array((arcs, (self._word, self._target)), shape=size)
 
     def _forward(self, ids: Sequence[int]) -> np.ndarray:
         """Probability of writing ids from the start and being in each state, (S,)."""
@@ -216,41 +182,38 @@ class ToyWorld:
             state = self._steps[word] @ state
         return state
 
+    def _log_normalised(self, scores: np.ndarray, ids: list[int]) -> torch.Tensor:
+        if not scores.any():
+            text = " ".join(self.vocab[i] for i in ids)
+            raise InputError(f"no toy sentence fits {text!r}; take one from ToyWorld().sample")
+        with np.errstate(divide="ignore"):
+            return torch.from_numpy(np.log(scores / scores.sum()))
+
     # Input
 
     def _inner_ids(self, sentence) -> list[int]:
         """Token ids of the words alone, [CLS] and [SEP] taken off."""
-        if isinstance(sentence, str):
-            sentence = sentence.split()
-        items = sentence.tolist() if hasattr(sentence, "tolist") else list(sentence)
         ids = []
-        for item in items:
-            known = self.ids.get(item, None) if isinstance(item, str) else int(item)
-            if known is None or not 0 <= known < len(self.vocab):
+        for item in sentence.split() if isinstance(sentence, str) else sentence:
+            index = self.ids.get(item) if isinstance(item, str) else int(item)
+            if index not in range(len(self.vocab)):
                 raise InputError(f"{item!r} is not in the toy vocabulary; see ToyWorld().vocab")
-            ids.append(known)
+            ids.append(index)
         if ids and ids[0] == self.ids["[CLS]"]:
             ids = ids[1:]
         while ids and ids[-1] in (self.ids["[SEP]"], self.ids["[PAD]"]):
             ids.pop()
         return ids
 
-    def _check(self, ids: list[int], *positions: int) -> list[int]:
-        """Positions counted from the first word, or an error that names the bad one."""
-        if not self.lengths[0] <= len(ids) <= self.lengths[1]:
-            low, high = self.lengths
+    def _check(self, ids: list[int], *positions: int) -> None:
+        low, high = self.lengths
+        if not low <= len(ids) <= high:
             raise InputError(f"a toy sentence has {low} to {high} words; this one has {len(ids)}")
         for position in positions:
             if not 1 <= position <= len(ids):
                 raise InputError(f"position {position} is not a word; choose from 1 to {len(ids)}")
         if len(set(positions)) < len(positions):
             raise InputError(f"both positions are {positions[0]}; choose two different ones")
-        return [position - 1 for position in positions]
-
-    def _check_possible(self, scores: np.ndarray, ids: list[int]) -> None:
-        if not scores.any():
-            text = " ".join(self.vocab[i] for i in ids)
-            raise InputError(f"no toy sentence fits {text!r}; take one from ToyWorld().sample")
 
 
 @dataclass(frozen=True)
@@ -280,8 +243,3 @@ def tokenizer():
 
     splitter = pre_tokenizers.Whitespace()
     return build_tokenizer(VOCAB, splitter, 32, normalizer=normalizers.Lowercase())
-
-
-def _log(probabilities: np.ndarray) -> np.ndarray:
-    with np.errstate(divide="ignore"):
-        return np.log(probabilities)

@@ -11,8 +11,7 @@ import numpy as np
 
 from .. import checks, files
 from ..errors import InputError
-from ..text.corpora import corpus
-from ..text.spec import parse
+from ..text.corpora import corpus, parse
 from .settings import Job
 
 

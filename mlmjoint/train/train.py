@@ -12,8 +12,7 @@ import torch
 
 from .. import checks, files
 from ..errors import InputError
-from ..models import wheels
-from ..models.checkpoints import quiet, read_folder
+from ..models.checkpoints import quiet, read_folder, save_folder
 from . import cards, recipes, toy
 from .checkpoints import leads
 from .data import Text, bare_spec, read_text, sample
@@ -195,4 +194,4 @@ def _score(model, tokenizer, scored, job: Job) -> dict:
 
 def write_model(model, tokenizer, folder: Path) -> None:
     """Write float16 weights and the tokenizer; the model itself is left as it is."""
-    wheels.save_folder(copy.deepcopy(model).half(), tokenizer, folder)
+    save_folder(copy.deepcopy(model).half(), tokenizer, folder)

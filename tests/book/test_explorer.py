@@ -16,8 +16,7 @@ from book.make.examples import EXAMPLES, Example
 from mlmjoint.core.joints import METHODS
 from mlmjoint.errors import InputError
 from mlmjoint.models.wheels import CHECKPOINTS
-from mlmjoint.text import corpora
-from mlmjoint.text.vocabulary import text_vocabulary
+from mlmjoint.text import corpora, text_vocabulary
 
 FOLDER = ROOT / "book" / "_static" / "explore"
 KEYS = Example("keys", "toy", "the {keys} near the gate {are} broken .", "a note")

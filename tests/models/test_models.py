@@ -19,8 +19,9 @@ from mlmjoint import files
 from mlmjoint.errors import InputError
 from mlmjoint.models import catalog, checkpoints, hub
 from mlmjoint.models import mlm as mlm_module
-from mlmjoint.models.mlm import MLM, rooted
-from mlmjoint.text import corpora, spec, toy_world
+from mlmjoint.models.known import rooted
+from mlmjoint.models.mlm import MLM
+from mlmjoint.text import corpora, toy_world
 
 V = len(SPECIALS) + len(WORDS)
 SMALL = {
@@ -369,7 +370,7 @@ def test_first_line_is_one_short_line():
     assert len(checkpoints.first_line(ValueError("x" * 999))) == 160
 
 
-@pytest.mark.parametrize("module", [mlm_module, spec, corpora, toy_world], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", [mlm_module, corpora, toy_world], ids=lambda m: m.__name__)
 def test_docstring_examples_run(module):
     failed, tried = doctest.testmod(module)
     assert tried > 0 and failed == 0

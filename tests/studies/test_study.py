@@ -18,8 +18,7 @@ from mlmjoint.studies import records
 from mlmjoint.studies.measure import variants
 from mlmjoint.studies.plan import Plan
 from mlmjoint.studies.study import study
-from mlmjoint.text import corpora, draw_pair
-from mlmjoint.text.vocabulary import text_vocabulary
+from mlmjoint.text import corpora, draw_pair, text_vocabulary
 
 
 class TestRecords:
