@@ -335,7 +335,7 @@ UNKNOWN = {
     "sapiens-hv": "no model 'sapiens-hv'; did you mean .*sapiens-vh.*known: .*rxnmapper",
     "bert-huge": "no model 'bert-huge' is known here .*rxnmapper.* from the hub",
     "someone/bert": "cannot get 'someone/bert' from the hub, and it is not .* give a folder",
-    "~nosuchuser/model": "the home folder of ~nosuchuser is unknown; write the full path",
+    "~nosuchuser/model": "cannot look up '~nosuchuser/model' .*; choose a different path",
     "a" * 300: "cannot look up .*a' .File name too long.; choose a different path",
     **dict.fromkeys(["./nowhere", "/no/such/folder", "a b", "", "~/no such"], NO_FOLDER),
 }

@@ -177,7 +177,7 @@ def test_bad_specifications(tmp_path):
     refuse(f"text:{tmp_path}/none.txt", "cannot read .*none.txt .*; give an existing file")
     refuse(f"text:{tmp_path}", "cannot read .*; give an existing file")
     for spec in ("text:~nosuchuser/x.txt", "jsonl:~nosuchuser/x:s"):
-        refuse(spec, "the home folder of ~nosuchuser is unknown; write the full path")
+        refuse(spec, "cannot look up '~nosuchuser/x.* choose a different path")
     assert len(corpus("captions", n=np.int64(2))) == 2
     for n in (0, -1, 2.5, True):
         refuse("captions", f"n is {n}; give a whole number, 1 or more", n=n)
