@@ -35,6 +35,7 @@ from mlmjoint.core.pairs import Pair
 from mlmjoint.engine.forward import write
 from mlmjoint.engine.forward.architectures import Linear
 from mlmjoint.engine.forward.routes import choose_route
+from mlmjoint.engine.passes import solver
 from mlmjoint.engine.passes.balance import Balance
 from mlmjoint.studies.measure import variants
 
@@ -169,10 +170,10 @@ def traffic() -> dict:
     """Bytes per cell that the passes move: what joints and metrics cost on a GPU."""
     held = random_tables(COUNTED)
     balance = Balance(held)
-    x, y = (-v.double().numpy() for v in (held.log_p_a, held.log_p_b))
+    z = solver.start(held, balance)
     found = {}
     for name, function in (
-        ("pass", lambda: balance(x, y)),
+        ("pass", lambda: balance(z)),
         ("five", lambda: measure.metrics(held, PAPER)),
         ("study", lambda: all_of_a_study(held)),
     ):

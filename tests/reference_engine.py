@@ -70,10 +70,10 @@ def derive(tables, methods, options):
         others = options if methods == ["hcb"] else {}
         CONSTRUCTIONS[name](tables, **others)  # refuses what it always refuses
         built[name] = ReferenceJoint(tables, name, dense_joint(tables, name, **others))
-    return built, None
+    return built
 
 
-def measure(tables, built, ratio_means):
+def measure(tables, built):
     dense = {name: joint._rows(slice(None)) for name, joint in built.items()}
     out = dense_metrics(tables, dense)
     return {**out, "jsd": metrics.Pairwise(out["jsd"])}

@@ -71,7 +71,7 @@ def solve(
     if solver == "published":
         return _published(balance, iterations or STEPS, tol)
     limit = iterations or MOST_PASSES
-    state = engine.State(balance, *engine.start(tables, balance))
+    state = engine.State(balance, engine.start(tables, balance))
     first = state.z
     if solver == "auto":
         engine.anderson(state, tol, limit)
@@ -97,8 +97,8 @@ def objective(tables: Tables, cells: Cells) -> float:
 
     Two passes in float64: a sum over 2V contexts would add up what float32 loses in each.
     """
-    margins, ratio_means = sums.log_marginals(tables, [cells], torch.float64)
-    kl, _, _ = sums.totals(tables, [cells], margins, ratio_means, torch.float64)
+    margins = sums.log_marginals(tables, [cells], torch.float64)
+    kl, _, _ = sums.totals(tables, [cells], margins, torch.float64)
     return max(0.0, float(kl[0]))
 
 
@@ -114,7 +114,7 @@ def lower_bound(tables: Tables, solution: Solution) -> float:
             warnings.simplefilter("ignore")
             solution = solve(tables)
     balance = Balance(tables, torch.float64)
-    state = engine.State(balance, solution.log_alpha, solution.log_beta)
+    state = engine.State(balance, np.concatenate([solution.log_alpha, solution.log_beta]))
     return engine.certified_bound(state, STEPS) or 0.0  # r = p(a|b), s = p(b|a) proves zero
 
 
@@ -123,8 +123,8 @@ def _solution(state: engine.State, tol: float) -> Solution:
 
 
 def _published(balance: Balance, steps: int, tol: float) -> Solution:
-    x, y, residual = engine.published(balance, steps)
-    return Solution(x, y, residual, steps, residual <= tol)
+    z, residual = engine.published(balance, steps)
+    return Solution(*np.split(z, [balance.shape[0]]), residual, steps, residual <= tol)
 
 
 def _second_try(tables: Tables, balance: Balance, first: Solution, tol: float) -> Solution:
@@ -134,7 +134,7 @@ def _second_try(tables: Tables, balance: Balance, first: Solution, tol: float) -
     """
     published = _published(balance, STEPS, tol)
     balance.passes = 0
-    state = engine.State(balance, published.log_alpha, published.log_beta)
+    state = engine.State(balance, np.concatenate([published.log_alpha, published.log_beta]))
     engine.newton(state, tol, MOST_PASSES)
     second = _solution(state, tol)
     spent = first.iterations + published.iterations + second.iterations

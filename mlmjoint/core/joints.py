@@ -31,7 +31,7 @@ class Joint:
         """``margins``: log row and column sums of ``cells``, if they are known already."""
         self.tables, self.method = tables, method
         if margins is None:
-            margins = sums.log_marginals(tables, [cells])[0][0]
+            margins = sums.log_marginals(tables, [cells])[0]
         log_z = torch.logsumexp(margins[0], 0)
         if not math.isfinite(float(log_z)):
             raise InputError(f"{method}: no pair of tokens has probability in both tables")
@@ -176,7 +176,7 @@ def joint(tables: Tables, method: str, **options) -> Joint:
     if method not in METHODS:
         raise InputError(f"unknown method {method!r}; choose from {', '.join(METHODS)}")
     check_options(method, options)
-    return derive(tables, [method], options)[0][method]
+    return derive(tables, [method], options)[method]
 
 
 def joints(tables: Tables, methods: Sequence[str] = PAPER, **options) -> dict[str, Joint]:
@@ -205,7 +205,7 @@ def joints(tables: Tables, methods: Sequence[str] = PAPER, **options) -> dict[st
     """
     methods = check_methods(methods)
     check_options("ag", options)
-    return derive(tables, methods, options)[0]
+    return derive(tables, methods, options)
 
 
 def joint_from_tables(
@@ -237,10 +237,10 @@ def joint_from_tables(
     return joint(tables, method, **options)
 
 
-def derive(tables: Tables, methods: list[str], options: dict):
-    """The joints by name, and the row and column means of log p(a|b) − log p(b|a).
+def derive(tables: Tables, methods: list[str], options: dict) -> dict[str, Joint]:
+    """The joints by name, with one pass for all their marginals.
 
-    One pass for all of them. ``options`` are those of the one method, or of "ag" among several.
+    ``options`` are those of the one method, or of "ag" among several.
     """
     solution = arnold_gokhale.solve(tables, **options) if "ag" in methods else None
     others = options if methods == ["hcb"] else {}
@@ -248,12 +248,12 @@ def derive(tables: Tables, methods: list[str], options: dict):
         ag_cells(tables, solution) if name == "ag" else CONSTRUCTIONS[name](tables, **others)
         for name in methods
     ]
-    margins, ratio_means = sums.log_marginals(tables, cells)
+    margins = sums.log_marginals(tables, cells)
     parts = zip(methods, cells, margins, strict=True)
     built = {name: Joint(tables, name, one, margin) for name, one, margin in parts}
     if solution is not None:
         built["ag"] = ArnoldGokhale(tables, solution, margins[methods.index("ag")])
-    return built, ratio_means
+    return built
 
 
 def _normalise(logs: torch.Tensor) -> torch.Tensor:

@@ -15,8 +15,6 @@ from ..names import PAPER, check_methods, check_options
 from . import joints, reference
 from .tables import Tables
 
-INFINITE = 1e24  # the square of a log ratio with a zero on one side only, as the passes see it
-
 
 class Pairwise(dict):
     """Values by unordered pair of names: ("mrf", "ag") and ("ag", "mrf") are one entry."""
@@ -77,12 +75,12 @@ def metrics(
        ACL 2023, section 3.
     """
     if isinstance(methods, Mapping):
-        built, ratio_means = dict(methods), None
+        built = dict(methods)
     else:
         names = check_methods(methods)
         check_options("ag", options)
-        built, ratio_means = joints.derive(tables, names, options)
-    out = measure(tables, built, ratio_means)
+        built = joints.derive(tables, names, options)
+    out = measure(tables, built)
     for name, joint in built.items():
         if hasattr(joint, "residual"):
             out[name] |= {"residual": joint.residual, "iterations": joint.iterations}
@@ -91,14 +89,12 @@ def metrics(
     return out
 
 
-def measure(tables: Tables, built: dict[str, joints.Joint], ratio_means) -> dict:
+def measure(tables: Tables, built: dict[str, joints.Joint]) -> dict:
     """All measures that need no truth, by one pass over the tables."""
     names, (rows, cols) = list(built), tables.shape
-    if ratio_means is None:
-        ratio_means = sums.log_marginals(tables, [])[1]
     cells = [joint.cells for joint in built.values()]
     margins = [joint.log_marginals() for joint in built.values()]
-    kl, jsd, squares = sums.totals(tables, cells, margins, ratio_means)
+    kl, jsd, interaction = sums.totals(tables, cells, margins)
     out: dict = {"unary": {"u_nll": None}}
     if tables.gold_cell is not None:
         log_a, log_b = (float(t[tables.gold_cell]) for t in (tables.log_a, tables.log_b))
@@ -106,8 +102,7 @@ def measure(tables: Tables, built: dict[str, joints.Joint], ratio_means) -> dict
     for k, name in enumerate(names):
         a_kl = max(0.0, float(kl[k]) / (rows + cols))
         out[name] = {**at_gold(tables, built[name]), "a_kl": a_kl}
-    squares /= rows * cols
-    out["incompatibility"] = math.inf if squares > INFINITE else squares
+    out["incompatibility"] = interaction
     out["jsd"] = Pairwise(
         {
             (x, y): min(max(0.0, float(jsd[k, l])), math.log(2))

@@ -150,7 +150,7 @@ def test_a_token_nobody_predicts_is_left_where_it_is():
     tables = random_tables(40, 40, scale=1, seed=5)
     log_a = tables.log_a.clone()
     log_a[:2] = -60.0
-    state = solver.State(Balance(Tables(log_a, tables.log_b)), np.zeros(40), np.zeros(40))
+    state = solver.State(Balance(Tables(log_a, tables.log_b)), np.zeros(80))
     state.evaluate(np.concatenate([np.full(2, 40.0), np.zeros(78)]))
     step = state.step()
     assert np.all(step[:2] == 0) and np.all(step[2:] != 0)

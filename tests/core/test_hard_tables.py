@@ -105,7 +105,7 @@ def test_strengths_that_flew_off_do_not_cost_the_bound():
     far = q.solution.log_beta.copy()
     far[np.argmax(far)] += 2e5  # as good a solution, but no mass can be moved to this context
     found = lower_bound(tables, replace(q.solution, log_beta=far))
-    assert found == pytest.approx(q.lower_bound, abs=1e-8) and found > 1e-5
+    assert found == pytest.approx(q.lower_bound, abs=2e-7) and found > 1e-5
 
 
 # ------------------------------------------------------------------ faint marginals

@@ -83,7 +83,7 @@ def test_any_shape(shape):
 def test_a_true_joint_is_compatible_and_recovered():
     truth = random_joint(20, 15, seed=1)
     found = metrics(tables_of(truth), methods=ALL, true_joint=truth, tol=1e-9)
-    assert found["incompatibility"] < 1e-20
+    assert found["incompatibility"] < 1e-15
     for name in ("hcb", "ag", "chain-ab", "chain-ba", "chain-mean", "chain-geo", "gibbs"):
         assert found[name]["a_kl"] < 1e-9
         assert found[name]["kl_true"] < 1e-9

@@ -13,7 +13,6 @@ import torch
 
 from .balance import Balance
 from .elimination import solve_laplacian
-from .tiles import TablePair
 
 DEPTH = 10  # Anderson history
 STRIDE = 10.0  # the farthest a log strength goes in one accelerated step
@@ -25,69 +24,61 @@ TINY = 1e-300
 
 
 class State:
-    """The best log strengths z = (x, y) so far and the sums of the last pass."""
+    """The best log strengths z (Va + Vb,) so far and the sums of the last pass."""
 
-    def __init__(self, balance: Balance, x: np.ndarray, y: np.ndarray):
-        self.balance, self.best, self.z = balance, np.inf, None
-        self.split = len(x)
-        self.total = np.concatenate([balance.row_total, balance.col_total])
-        self.target = np.concatenate([balance.row_target, balance.col_target])
-        self.evaluate(np.concatenate([x, y]))
+    def __init__(self, balance: Balance, z: np.ndarray):
+        self.balance, self.best, self.z = balance, np.inf, z
+        self.evaluate(z)
 
     def evaluate(self, z: np.ndarray) -> float:
         """The largest violation at z, by one pass."""
-        rows_s, rows_h, cols_s, cols_h = self.balance(z[: self.split], z[self.split :])
-        self.last, self.sums = z, np.concatenate([rows_s, cols_s])
-        self.curvature = np.concatenate([rows_h, cols_h])
-        self.gradient = self.sums - self.target
-        self.residual = float(np.abs(self.gradient).max())
-        if not np.isfinite(self.residual):
-            self.residual = np.inf
-        if self.z is None or self.residual < self.best:
+        self.last, (self.sums, self.curvature) = z, self.balance(z)
+        self.gradient = self.sums - self.balance.target
+        self.residual = float(np.nan_to_num(np.abs(self.gradient).max(), nan=np.inf, posinf=np.inf))
+        if self.residual < self.best:
             self.best, self.z = self.residual, z
         return self.residual
 
     def step(self) -> np.ndarray:
         """Half a Newton step per unknown, taken in the logit of its share: bounded when far off."""
-        have, rest = np.maximum(self.sums, TINY), np.maximum(self.total - self.sums, TINY)
-        want, left = np.maximum(self.target, TINY), np.maximum(self.total - self.target, 1e-12)
-        slope = self.total * np.maximum(self.curvature, TINY) / (have * rest)
+        total, target = self.balance.total, self.balance.target
+        have, rest = np.maximum(self.sums, TINY), np.maximum(total - self.sums, TINY)
+        want, left = np.maximum(target, TINY), np.maximum(total - target, 1e-12)
+        slope = total * np.maximum(self.curvature, TINY) / (have * rest)
         logit = np.log(want) - np.log(left) - np.log(have) + np.log(rest)
         step = np.clip(0.5 * logit / np.maximum(slope, 1e-12), -4.0, 4.0)
         # All that is left of a token nobody predicts is rounding; following it leads anywhere.
         noise = NOISE * torch.finfo(self.balance.dtype).eps
-        alone = (np.abs(self.gradient) <= noise) & (self.curvature <= noise)
-        return np.where(alone, 0.0, step)
+        return np.where((np.abs(self.gradient) <= noise) & (self.curvature <= noise), 0.0, step)
 
     def strengths(self) -> tuple[np.ndarray, np.ndarray]:
-        """The best x and y. Only ratios of strengths matter; this scale makes Σ 1/α one."""
-        z = self.z + np.logaddexp.reduce(-self.z[: self.split])
-        return z[: self.split], z[self.split :]
+        """The best log α and log β. Only ratios matter; this scale makes Σ 1/α one."""
+        n = self.balance.shape[0]
+        z = self.z + np.logaddexp.reduce(-self.z[:n])
+        return z[:n], z[n:]
 
 
-def start(tables: TablePair, balance: Balance) -> tuple[np.ndarray, np.ndarray]:
+def start(tables, balance: Balance) -> np.ndarray:
     """α = 1/μ_A, β = 1/μ_B from the two-mask marginals, or from Q's own totals without them."""
     if tables.log_p_a is None or tables.log_p_b is None:
-        return -np.log(balance.row_total), -np.log(balance.col_total)
-    return tuple(-v.double().cpu().numpy().clip(-300) for v in (tables.log_p_a, tables.log_p_b))
+        return -np.log(balance.total)
+    return -torch.cat([tables.log_p_a, tables.log_p_b]).double().cpu().numpy().clip(-300)
 
 
-def published(balance: Balance, steps: int):
+def published(balance: Balance, steps: int) -> tuple[np.ndarray, float]:
     """Zermelo's algorithm: μ ← Q / (1/μ_A + 1/μ_B), renormalised, from the uniform joint.
 
     Returns the log strengths that the last step started from, of which its joint is made, and the
     largest violation there.
     """
-    x, y = (np.full(size, np.log(size)) for size in balance.shape)  # log 1/μ_A, log 1/μ_B
+    rows, cols = balance.shape
+    z = np.log(np.repeat([rows, cols], [rows, cols]))  # log 1/μ_A, log 1/μ_B
     for _ in range(steps):
-        last = x, y
-        rows_s, cols_s = balance.masses(x, y)
+        last, sums = z, balance.masses(z)
         # Σ_j Q/(α+β) = (Σ_j Qσ)/α: the new marginals, before they are scaled to one.
-        x, y = x - np.log(np.maximum(rows_s, TINY)), y - np.log(np.maximum(cols_s, TINY))
-        scale = np.logaddexp.reduce(-x)
-        x, y = x + scale, y + scale
-    left = np.concatenate([rows_s - balance.row_target, cols_s - balance.col_target])
-    return *last, float(np.abs(left).max())
+        z = z - np.log(np.maximum(sums, TINY))
+        z = z + np.logaddexp.reduce(-z[:rows])
+    return last, float(np.abs(sums - balance.target).max())
 
 
 def anderson(state: State, tol: float, limit: int) -> None:
@@ -111,7 +102,7 @@ def anderson(state: State, tol: float, limit: int) -> None:
         since = 0 if state.best < before else since + 1
         if residual > 10 * before:
             points, steps = [], []
-            state.evaluate(state.z + 0.0)
+            state.evaluate(state.z)
 
 
 def newton(state: State, tol: float, limit: int) -> None:
@@ -144,46 +135,40 @@ def newton_step(state: State, limit: int) -> np.ndarray:
 
 def _direct(state: State) -> np.ndarray:
     """The longer side is eliminated, and the Laplacian that is left solved."""
-    n = state.split
-    w = state.balance.weights(state.last[:n], state.last[n:])  # (Va, Vb)
-    b_r, b_c = -state.gradient[:n], -state.gradient[n:]
-    if len(b_r) > len(b_c):
+    w = state.balance.weights(state.last)  # (Va, Vb)
+    b_r, b_c = np.split(-state.gradient, [len(w)])
+    tall = len(b_r) > len(b_c)
+    if tall:
         w, b_r, b_c = w.T, b_c, b_r
     d_c = np.maximum(w.sum(0), TINY)
     # D_r − W D_c⁻¹ Wᵀ is the Laplacian of these weights: its diagonal needs no subtraction.
     left = np.ascontiguousarray((w / d_c) @ w.T)
     # Unknowns that are tied to nothing give inf or NaN here; the caller takes the diagonal step.
     with np.errstate(all="ignore"):
-        dx = solve_laplacian(left, b_r + w @ (b_c / d_c))
-        dy = (b_c + w.T @ dx) / d_c
-    return np.concatenate((dx, dy) if len(b_r) == n else (dy, dx))
+        d_r = solve_laplacian(left, b_r + w @ (b_c / d_c))
+        d_c = (b_c + w.T @ d_r) / d_c
+    return np.concatenate((d_c, d_r) if tall else (d_r, d_c))
 
 
 def _conjugate_gradient(state: State, tol: float, most: int) -> np.ndarray:
-    """Conjugate gradients, preconditioned by the diagonal, to ``tol``; each step is a pass."""
-    z, b, n = state.last, -state.gradient, state.split
-    # On (dx, dy) the Hessian is [D_r, −W; −Wᵀ, D_c]; constants are its null space, so b must sum
-    # to zero for a solution to exist, and rounding must not be allowed to spoil that.
+    """Preconditioned by the diagonal, to ``tol``; each step is a pass."""
+    # Constants are the Hessian's null space, so the right-hand side must sum to zero for a
+    # solution to exist, and rounding must not be allowed to spoil that.
     diagonal = np.maximum(state.curvature, 1e-12 * state.curvature.max())
-    d, r = np.zeros_like(b), b - b.mean()
-    p = r / diagonal
-    rho = r @ p
-    goal = max(tol * np.abs(r).max(), 1e-15)
+    r = state.gradient.mean() - state.gradient
+    d, p = np.zeros_like(r), r / diagonal
+    rho, goal = r @ p, max(tol * np.abs(r).max(), 1e-15)
     for _ in range(most):
-        rows, cols = state.balance.hessian(z[:n], z[n:], p[:n], p[n:])
-        ap = np.concatenate([rows, -cols])
-        curvature = p @ ap
+        hp = state.balance.hessian(state.last, p)
+        curvature = p @ hp
         if not curvature > 0:
             break
-        step = rho / curvature
-        d += step * p
-        r -= step * ap
+        d, r = d + rho / curvature * p, r - rho / curvature * hp
         if np.abs(r).max() <= goal:
             break
         r -= r.mean()
-        scaled = r / diagonal
-        rho, old = r @ scaled, rho
-        p = scaled + (rho / old) * p
+        rho, old = r @ (r / diagonal), rho
+        p = r / diagonal + (rho / old) * p
     return d
 
 
@@ -193,15 +178,15 @@ def dual_bound(state: State) -> float | None:
     r = Q(1−σ) and s = Qσ miss the sums they must have by the residual; a Newton step says how
     much mass to move between them to repair every sum (book: eq-ag-dual).
     """
-    balance, n, best = state.balance, state.split, None
+    balance, best, target = state.balance, None, state.balance.target
     # A context whose table sums to t instead of one weighs t in both problems, which adds t·log t.
-    rounding = float((state.target * np.log(state.target)).sum())
+    rounding = float((target * np.log(target)).sum())
     for _ in range(12 if min(balance.shape) <= DIRECT else 2):
         z, d = state.last, newton_step(state, balance.passes + 300)
-        total, rows, cols = balance.dual(z[:n], z[n:], d[:n], d[n:])
+        total, sums = balance.dual(z, d)
         # What is left of a violation ε at a context of probability m costs at most ε·|log m|; the
         # strengths say 1/m only where little is left, so elsewhere nothing is claimed.
-        left = np.abs(np.concatenate([rows, cols]) - state.target)
+        left = np.abs(sums - target)
         if left.max() <= REPAIRED:
             slack = float(left @ (1.0 + 2.0 * np.abs(z - z.min())))
             best = max(best or 0.0, total + rounding - slack)
@@ -216,7 +201,7 @@ def certified_bound(state: State, steps: int) -> float | None:
     best, balance = dual_bound(state), state.balance
     if best is None and min(balance.shape) <= DIRECT:
         # Strengths may balance and yet be so far apart that no mass can be moved between them.
-        state = State(balance, *published(balance, steps)[:2])
+        state = State(balance, published(balance, steps)[0])
         balance.passes = 0
         newton(state, 1e-9, 100)
         state.evaluate(state.z)

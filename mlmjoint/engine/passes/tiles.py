@@ -4,12 +4,14 @@ A tile is a rectangle of cells that stays in the cache of a CPU or fills a GPU. 
 workspace, allocated once and written with ``out=``, so no pass ever holds a table of its own. The
 same lines run on a CPU and on CUDA. Metal has no float64, so its tables are on the CPU by the time
 they arrive here (``conditionals`` copies them there).
+
+``tables`` is always a ``mlmjoint.Tables``, of which the passes read ``log_a``, ``log_b`` (Va, Vb),
+``log_p_a`` (Va,), ``log_p_b`` (Vb,) and ``shape``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterator
 
 import torch
 
@@ -22,34 +24,20 @@ TILE_COLUMNS = 4096
 BLOCK_CELLS = 2**20  # cells per block of whole rows
 DOUBLE_CELLS = 2048 * 2048  # up to this size float64 costs nothing worth saving
 FLOOR = -1e30  # stands for log 0: finite, so that 0 · log 0 is 0
+# Vectors up to e^±REACH leave room for the cells; those that go further need more range.
+REACH = {torch.float32: 60.0, torch.float64: 600.0}
 
 
-class TablePair(Protocol):
-    """What the passes read of ``mlmjoint.Tables``."""
-
-    log_a: Tensor  # (Va, Vb)
-    log_b: Tensor  # (Va, Vb)
-    log_p_a: Tensor | None  # (Va,)
-    log_p_b: Tensor | None  # (Vb,)
-
-    @property
-    def shape(self) -> tuple[int, int]: ...
-
-
-def is_large(tables: TablePair) -> bool:
-    return tables.log_a.numel() > DOUBLE_CELLS
-
-
-def cell_dtype(tables: TablePair) -> torch.dtype:
+def cell_dtype(tables) -> torch.dtype:
     """float32 for the cells of large float32 tables, float64 for all others."""
-    single = is_large(tables) and tables.log_a.dtype == torch.float32
+    single = tables.log_a.numel() > DOUBLE_CELLS and tables.log_a.dtype == torch.float32
     return torch.float32 if single else torch.float64
 
 
 class Tiles:
     """The tiles of a table and a workspace for them; iterate to get (rows, columns) slices."""
 
-    def __init__(self, tables: TablePair, dtype: torch.dtype):
+    def __init__(self, tables, dtype: torch.dtype):
         self.tables, self.dtype, self.device = tables, dtype, tables.log_a.device
         cells = TILE_CELLS["cpu" if self.device.type == "cpu" else "cuda"]
         columns = tables.shape[1]
@@ -61,33 +49,27 @@ class Tiles:
         rows, cols = self.tables.shape
         for top in range(0, rows, self.height):
             for left in range(0, cols, self.width):
-                yield (
-                    slice(top, min(top + self.height, rows)),
-                    slice(left, min(left + self.width, cols)),
-                )
+                bottom, right = min(top + self.height, rows), min(left + self.width, cols)
+                yield slice(top, bottom), slice(left, right)
 
-    def room(self, name, rows: slice, cols: slice, dtype: torch.dtype | None = None) -> Tensor:
+    def room(self, name, i: slice, j: slice, dtype: torch.dtype | None = None) -> Tensor:
         """The workspace called ``name``, in the shape of this tile."""
         if name not in self._rooms:
             size = self.height * self.width
             self._rooms[name] = torch.empty(size, dtype=dtype or self.dtype, device=self.device)
-        n, m = rows.stop - rows.start, cols.stop - cols.start
+        n, m = i.stop - i.start, j.stop - j.start
         return self._rooms[name][: n * m].view(n, m)
 
-    def logs(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
-        """log p(a|b) and log p(b|a) of a tile, log 0 raised to FLOOR."""
-        pair = (("log_a", self.tables.log_a), ("log_b", self.tables.log_b))
-        return tuple(
-            self.room(name, rows, cols).copy_(table[rows, cols]).clamp_(min=FLOOR)
-            for name, table in pair
-        )
+    def log(self, name: str, i: slice, j: slice) -> Tensor:
+        """A tile of the table ``name`` ("log_a" or "log_b"), log 0 raised to FLOOR."""
+        return self.room(name, i, j).copy_(getattr(self.tables, name)[i, j]).clamp_(min=FLOOR)
 
     def zeros(self, *size: int) -> Tensor:
         """float64 sums of this size, all zero; a scalar without one."""
         return torch.zeros(size, dtype=torch.float64, device=self.device)
 
 
-def row_blocks(shape: Sequence[int]) -> Iterator[slice]:
+def row_blocks(shape) -> Iterator[slice]:
     """Slices over the rows of a table, each at most ``BLOCK_CELLS`` cells."""
     step = max(1, BLOCK_CELLS // shape[1])
     for start in range(0, shape[0], step):
