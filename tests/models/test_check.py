@@ -2,12 +2,11 @@
 
 import doctest
 import json
-import types
 
 import pytest
 import torch
 from conftest import save_tiny_model
-from transformers import BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
+from transformers import RobertaConfig, RobertaForMaskedLM
 
 import mlmjoint
 from mlmjoint.cli.main import main
@@ -30,10 +29,8 @@ def failures(mlm):
 def test_a_sound_model_passes_every_check(mlm):
     assert "check_mlm" in mlmjoint.__all__
     mlm.model.train()
-    results = mlmjoint.check_mlm(mlm)
-    assert [result.name for result in results] == NAMES
-    assert failures(mlm) == {}
-    details = {result.name: result.detail for result in results}
+    details = {result.name: result.detail for result in mlmjoint.check_mlm(mlm)}
+    assert list(details) == NAMES and failures(mlm) == {}
     assert details["mask token"] == "[MASK], id 4"
     assert details["vocabulary"] == "20 tokens, 20 embeddings, 20 logits"
     assert details["route"].startswith("fast ")
@@ -44,10 +41,8 @@ def test_a_sound_model_passes_every_check(mlm):
 def test_positions_that_count_past_padding_pass(mlm):
     torch.manual_seed(0)
     sizes = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 32}
-    config = RobertaConfig(
-        **sizes, num_attention_heads=2, max_position_embeddings=18, pad_token_id=0
-    )
-    mlm.model = RobertaForMaskedLM(config).eval()
+    sizes |= {"num_attention_heads": 2, "max_position_embeddings": 18, "pad_token_id": 0}
+    mlm.model = RobertaForMaskedLM(RobertaConfig(**sizes)).eval()
     assert failures(mlm) == {}
 
 
@@ -58,33 +53,11 @@ def test_a_tokenizer_without_a_mask_ends_the_checks(mlm):
     assert [result.name for result in results] == NAMES[:4]
 
 
-def test_a_vocabulary_of_another_size(mlm):
-    mlm.vocab_size = 19
-    sizes = "20 tokens, 20 embeddings, 20 logits"
-    assert failures(mlm) == {"vocabulary": f"{sizes}, but vocab_size is 19"}
-    mlm.vocab_size = 20
+def test_a_tokenizer_that_is_larger_than_its_model(mlm):
     mlm.tokenizer.add_tokens(["cat", "cats"])
     assert "do not belong together" in failures(mlm)["vocabulary"]
     mlm.tokenizer.add_special_tokens({"additional_special_tokens": ["[X]"]})
     assert failures(mlm)["special tokens"] == "token id 22 has no embedding; the model has 20"
-
-
-def test_fewer_embeddings_than_predictions(mlm):
-    words = mlm.model.bert.embeddings.word_embeddings
-    words.weight = torch.nn.Parameter(words.weight[:15].clone())
-    assert "15 embeddings, 20 logits; not every token" in failures(mlm)["vocabulary"]
-
-
-def test_weights_that_are_not_numbers(mlm):
-    with torch.no_grad():
-        mlm.model.bert.encoder.layer[1].output.dense.weight[3, 4] = torch.nan
-    expected = "bert.encoder.layer.1.output.dense.weight contains values that are not finite"
-    assert failures(mlm) == {"weights": expected}
-
-
-def test_mixed_dtypes(mlm):
-    mlm.model.spare = torch.nn.Linear(2, 2).double()  # not used by any forward
-    assert failures(mlm) == {"dtype": "the weights mix float32 and float64"}
 
 
 def test_a_hook(mlm):
@@ -93,48 +66,72 @@ def test_a_hook(mlm):
     assert {r.name: r.detail for r in mlmjoint.check_mlm(mlm)}["route"].startswith("plain")
 
 
-def break_forward(mlm, scale):
-    """Give the model a class of its own whose logits are multiplied by scale(input_ids)."""
+def cut_embeddings(mlm):
+    words = mlm.model.bert.embeddings.word_embeddings
+    words.weight = torch.nn.Parameter(words.weight[:15].clone())
 
-    class Broken(BertForMaskedLM):
-        def forward(self, input_ids=None, attention_mask=None):
-            output = super().forward(input_ids=input_ids, attention_mask=attention_mask)
-            output.logits = output.logits * scale(input_ids)
+
+def damage_a_weight(mlm):
+    mlm.model.bert.encoder.layer[1].output.dense.weight.data[3, 4] = torch.nan
+
+
+def mix_dtypes(mlm):
+    mlm.model.spare = torch.nn.Linear(2, 2).double()  # not used by any forward
+
+
+def break_encoder(mlm):
+    mlm.model.bert.encoder = None
+
+
+def scale(module, factor):
+    """Give a module a class of its own whose output is multiplied by factor(its input)."""
+
+    class Scaled(type(module)):
+        def forward(self, *args, **kwargs):
+            output = super().forward(*args, **kwargs)
+            if isinstance(output, torch.Tensor):
+                return output * factor(args[0])
+            output.logits = output.logits * factor(kwargs["input_ids"])
             return output
 
-    mlm.model.__class__ = Broken
+    module.__class__ = Scaled
 
 
-def test_a_model_that_depends_on_the_batch(mlm):
-    break_forward(mlm, lambda ids: 1 + len(ids) / 100)
-    broken = failures(mlm)
-    assert "batch size" in broken and "padding" not in broken
-    assert "rounding explains" in broken["batch size"]
+FAULTS = {
+    "another size": (
+        lambda mlm: setattr(mlm, "vocab_size", 19),
+        {"vocabulary": "20 tokens, 20 embeddings, 20 logits, but vocab_size is 19"},
+    ),
+    "few embeddings": (cut_embeddings, {"vocabulary": "15 embeddings, 20 logits; not every token"}),
+    "not finite": (
+        damage_a_weight,
+        {"weights": "layer.1.output.dense.weight contains values that"},
+    ),
+    "mixed dtypes": (mix_dtypes, {"dtype": "the weights mix float32 and float64"}),
+    "an error": (break_encoder, {"vocabulary": "TypeError: 'NoneType' object is not callable"}),
+    "a layer of its own": (
+        lambda mlm: scale(mlm.model.bert.encoder.layer[0], lambda hidden: 1.5),
+        {"fast route": "rounding explains"},
+    ),
+    "the batch matters": (
+        lambda mlm: scale(mlm.model, lambda ids: 1 + len(ids) / 100),
+        {"fast route": "rounding explains", "batch size": "rounding explains"},
+    ),
+    "padding matters": (
+        lambda mlm: scale(mlm.model, lambda ids: 1 + ids.shape[1] / 100),
+        {"fast route": "rounding explains", "padding": "rounding explains"},
+    ),
+}
 
 
-def test_a_model_that_depends_on_padding(mlm):
-    break_forward(mlm, lambda ids: 1 + ids.shape[1] / 100)
-    broken = failures(mlm)
-    assert "padding" in broken and "batch size" not in broken
-
-
-def test_a_fast_route_that_disagrees(mlm):
-    layer = mlm.model.bert.encoder.layer[0]
-
-    class Louder(type(layer)):
-        def forward(self, *args, **kwargs):
-            return 1.5 * super().forward(*args, **kwargs)
-
-    layer.__class__ = Louder
-    assert list(failures(mlm)) == ["fast route"]
-
-
-def test_a_forward_that_raises_is_a_result(mlm):
-    def fail(self, *args, **kwargs):
-        raise RuntimeError("boom")
-
-    mlm.model.bert.encoder.forward = types.MethodType(fail, mlm.model.bert.encoder)
-    assert failures(mlm)["vocabulary"] == "RuntimeError: boom"
+@pytest.mark.parametrize("case", FAULTS)
+def test_a_fault_is_named(mlm, case):
+    spoil, expected = FAULTS[case]
+    spoil(mlm)
+    lines = failures(mlm)
+    assert lines.keys() == expected.keys()
+    for name, part in expected.items():
+        assert part in lines[name]
 
 
 def test_tables_that_do_not_fit(mlm, monkeypatch):

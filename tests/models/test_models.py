@@ -54,23 +54,24 @@ def edit(path, **changes):
 # What loads
 
 
-def test_a_loaded_model(tiny_model):
-    mlm = mlmjoint.load(tiny_model, device="cpu")
-    assert mlm.name == str(tiny_model)
-    assert mlm.vocab_size == V
-    assert mlm.max_length == 16
-    assert mlm.mask_token_id == mlm.tokenizer.mask_token_id == 4
-    assert mlm.device == torch.device("cpu")
-    assert mlm.revision is None
-    assert not mlm.model.training
-    assert "name=" in repr(mlm) and "BertEmbeddings" not in repr(mlm)
+@pytest.fixture
+def mlm(tiny_model):
+    return mlmjoint.load(tiny_model, device="cpu")
 
 
-def test_loading_is_silent(tiny_model, capfd):
+def test_a_loaded_model(tiny_model, capfd):
     transformers.utils.logging.set_verbosity_warning()
-    mlmjoint.load(tiny_model, device="cpu")
+    mlm = mlmjoint.load(tiny_model, device="cpu", dtype="float64")
     assert capfd.readouterr() == ("", "")
     assert transformers.utils.logging.get_verbosity() == transformers.logging.WARNING
+    assert (mlm.name, mlm.vocab_size, mlm.max_length) == (str(tiny_model), V, 16)
+    assert mlm.mask_token_id == mlm.tokenizer.mask_token_id == 4
+    assert mlm.device == torch.device("cpu") and mlm.revision is None
+    assert next(mlm.model.parameters()).dtype == torch.float64 and not mlm.model.training
+    assert "name=" in repr(mlm) and "BertEmbeddings" not in repr(mlm)
+    for wrong in ({"dtype": "float8"}, {"device": "abacus"}):
+        with pytest.raises(InputError, match=next(iter(wrong.values()))):
+            mlmjoint.load(tiny_model, **wrong)
 
 
 ARCHITECTURES = {
@@ -101,8 +102,7 @@ def test_half_precision_on_disk_is_single_in_memory(name, tiny_model, tmp_path):
     for file in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(tiny_model / file, tmp_path)
     mlm = mlmjoint.load(tmp_path, device="cpu")
-    assert mlm.vocab_size == V
-    assert mlm.max_length == length
+    assert (mlm.vocab_size, mlm.max_length) == (V, length)
     assert {p.dtype for p in mlm.model.parameters()} == {torch.float32}
     pair = mlm.pair("a man is [MASK] [MASK] the street .")
     with torch.no_grad():
@@ -110,15 +110,6 @@ def test_half_precision_on_disk_is_single_in_memory(name, tiny_model, tmp_path):
         assert torch.allclose(mlm.model(input_ids=pair.input_ids[None]).logits, expected, atol=1e-6)
         # The stated length is one the positions really allow.
         mlm.model(input_ids=torch.full((1, length), 7))
-
-
-def test_dtype_and_its_errors(tiny_model):
-    mlm = mlmjoint.load(tiny_model, device="cpu", dtype="float64")
-    assert next(mlm.model.parameters()).dtype == torch.float64
-    with pytest.raises(InputError, match="float8"):
-        mlmjoint.load(tiny_model, device="cpu", dtype="float8")
-    with pytest.raises(InputError, match="abacus"):
-        mlmjoint.load(tiny_model, device="abacus")
 
 
 def test_fingerprint_is_the_hash_of_the_weights(folder):
@@ -129,14 +120,13 @@ def test_fingerprint_is_the_hash_of_the_weights(folder):
     mlmjoint.conditionals(mlm, mlm.pair("a man is walking .", (1, 2)))
     assert mlm.fingerprint == of_file
     # Without files (a model built in memory) the state dict speaks for itself.
-    bare = MLM(mlm.model, mlm.tokenizer, "bare", mlm.device, mlm.vocab_size, 16)
+    bare = MLM(mlm.model, mlm.tokenizer, "bare", mlm.device, V, 16)
     before = bare.fingerprint
     assert before == MLM(mlm.model, mlm.tokenizer, "again", mlm.device, V, 16).fingerprint
     with torch.no_grad():
         next(mlm.model.parameters())[0, 0] += 1
-    changed = MLM(mlm.model, mlm.tokenizer, "changed", mlm.device, V, 16)
-    assert changed.fingerprint not in (before, of_file) and bare.fingerprint == changed.fingerprint
-    assert mlm.fingerprint == changed.fingerprint, "the file no longer speaks for the weights"
+    assert bare.fingerprint not in (before, of_file)
+    assert mlm.fingerprint == bare.fingerprint, "the file no longer speaks for the weights"
 
 
 def test_sharded_weights(folder):
@@ -152,8 +142,7 @@ def test_sharded_weights(folder):
     refuse(folder, "lacks the shard model-00002")
 
 
-def test_one_mask_and_candidates(tiny_model):
-    mlm = mlmjoint.load(tiny_model, device="cpu")
+def test_one_mask_and_candidates(mlm):
     text = "a man is [MASK] down the street ."
     ids = torch.tensor([mlm.encode(text)])
     with torch.no_grad():
@@ -182,9 +171,8 @@ def test_the_literal_mask_is_understood_whatever_its_spelling(tmp_path):
     assert one.positions == (4, 5)
 
 
-def test_text_that_is_no_text(tiny_model):
+def test_text_that_is_not_unicode(mlm):
     """Bytes that are not UTF-8 reach Python's arguments as halves of characters."""
-    mlm = mlmjoint.load(tiny_model, device="cpu")
     for half in ("\udcff", "\ud83d"):
         with pytest.raises(InputError, match=r"the text 'A \\ud.* unpaired surrogate") as caught:
             mlm.pair(f"A {half} [MASK] [MASK] .")
@@ -202,21 +190,15 @@ def remove(name):
     return lambda folder: (folder / name).unlink()
 
 
-def truncate(keep):
-    def spoil(folder):
-        weights = folder / "model.safetensors"
-        weights.write_bytes(weights.read_bytes()[:keep])
-
-    return spoil
+def truncate(folder, keep):
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:keep])
 
 
-def drop(prefix):
-    def spoil(folder):
-        weights = folder / "model.safetensors"
-        kept = {k: v for k, v in load_file(weights).items() if not k.startswith(prefix)}
-        save_file(kept, weights, metadata={"format": "pt"})
-
-    return spoil
+def drop(folder, prefix):
+    weights = folder / "model.safetensors"
+    kept = {k: v for k, v in load_file(weights).items() if not k.startswith(prefix)}
+    save_file(kept, weights, metadata={"format": "pt"})
 
 
 def configure(**changes):
@@ -241,24 +223,24 @@ SPOILT = {
     "no tokenizer": (remove("tokenizer.json"), "has no tokenizer; save it there with tokenizer"),
     "broken tokenizer": (write("tokenizer.json", b"{}"), "the tokenizer of .* does not load"),
     "no mask": (
-        lambda folder: save_tiny_model(folder, mask_token=None),
+        lambda f: save_tiny_model(f, mask_token=None),
         "the tokenizer of .* has no mask token; choose a masked language model",
     ),
     "tokenizer of another model": (
-        lambda folder: save_tiny_model(folder, [*SPECIALS[:4], *WORDS, *"uvwxyz", "[MASK]"]),
+        lambda f: save_tiny_model(f, [*SPECIALS[:4], *WORDS, *"uvwxyz", "[MASK]"]),
         "the mask token of .* has id 25 and the model has 20 embeddings",
     ),
     "no weights": (remove("model.safetensors"), "neither model.safetensors nor pytorch_model.bin"),
-    "empty weights": (truncate(0), NOT_SAFETENSORS),
-    "half a header": (truncate(200), NOT_SAFETENSORS),
-    "the end missing": (truncate(-64), NOT_SAFETENSORS),
+    "empty weights": (lambda f: truncate(f, 0), NOT_SAFETENSORS),
+    "half a header": (lambda f: truncate(f, 200), NOT_SAFETENSORS),
+    "the end missing": (lambda f: truncate(f, -64), NOT_SAFETENSORS),
     "a git-lfs pointer": (write("model.safetensors", b"version https://git-lfs"), NOT_SAFETENSORS),
     "no head": (
-        drop("cls.predictions.transform"),
+        lambda f: drop(f, "cls.predictions.transform"),
         r"lacks \d weights of BertForMaskedLM \(cls.predictions.* saved with its MLM",
     ),
     "a layer missing": (
-        drop("bert.encoder.layer.1.output.dense.weight"),
+        lambda f: drop(f, "bert.encoder.layer.1.output.dense.weight"),
         r"lacks 1 weights of BertForMaskedLM \(bert.encoder.layer.1.output.dense",
     ),
     "a classifier": (
@@ -321,13 +303,10 @@ def test_available_lists_wheels_and_shipped(monkeypatch, folder):
     assert (mlm.name, mlm.vocab_size) == ("model", V)
     rows = {row["name"]: row for row in catalog()}
     assert list(rows) == mlmjoint.available()
-    assert rows["model"]["here"] is True
-    assert rows["model"]["vocab_size"] == V
-    assert rows["model"]["licence"] == "CC0"
-    assert rows["model"]["source"] == "shipped"
-    # Its weights alone, as on the book's models page.
-    assert rows["model"]["size"] == (folder / "model.safetensors").stat().st_size
-    assert len({frozenset(row) for row in rows.values()}) == 1, "every row has the same columns"
+    # The size of its weights alone, as on the book's models page.
+    size = (folder / "model.safetensors").stat().st_size
+    assert list(rows["model"].values()) == ["model", V, size, "CC0", "shipped", "nothing", True]
+    assert len({tuple(row) for row in rows.values()}) == 1, "every row has the same columns"
 
 
 NO_FOLDER = "no folder .*; give an existing folder, a hub id or one of .*antiberty"
@@ -361,13 +340,6 @@ def test_a_file_is_not_a_folder(folder):
 def test_tokenizer_files_are_downloaded_and_recognised(name):
     for patterns in (hub.WANTED, checkpoints.TOKENIZER_FILES):
         assert any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
-    assert not any(fnmatch.fnmatch("modeling.py", pattern) for pattern in hub.WANTED)
-
-
-def test_first_line_is_one_short_line():
-    assert checkpoints.first_line(ValueError("\n  one\ntwo")) == "one"
-    assert checkpoints.first_line(ValueError()) == "ValueError"
-    assert len(checkpoints.first_line(ValueError("x" * 999))) == 160
 
 
 @pytest.mark.parametrize("module", [mlm_module, corpora, toy_world], ids=lambda m: m.__name__)
