@@ -23,7 +23,8 @@ TILE_CELLS = {"cpu": 2**18, "cuda": 2**24}
 TILE_COLUMNS = 4096
 BLOCK_CELLS = 2**20  # cells per block of whole rows
 DOUBLE_CELLS = 2048 * 2048  # up to this size float64 costs nothing worth saving
-FLOOR = -1e30  # stands for log 0: finite, so that 0 · log 0 is 0
+# These stand for log 0: finite, so that 0 · log 0 is 0; even twice of it is in range.
+FLOOR = {torch.float32: -1e38, torch.float64: -1e300}
 # Vectors up to e^±REACH leave room for the cells; those that go further need more range.
 REACH = {torch.float32: 60.0, torch.float64: 600.0}
 
@@ -62,7 +63,8 @@ class Tiles:
 
     def log(self, name: str, i: slice, j: slice) -> Tensor:
         """A tile of the table ``name`` ("log_a" or "log_b"), log 0 raised to FLOOR."""
-        return self.room(name, i, j).copy_(getattr(self.tables, name)[i, j]).clamp_(min=FLOOR)
+        tile = self.room(name, i, j).copy_(getattr(self.tables, name)[i, j])
+        return tile.clamp_(min=FLOOR[self.dtype])
 
     def zeros(self, *size: int) -> Tensor:
         """float64 sums of this size, all zero; a scalar without one."""
