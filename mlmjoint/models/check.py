@@ -81,10 +81,9 @@ def _run(check, mlm: MLM) -> Check:
     name = check.__name__[1:].replace("_", " ")
     try:
         return Check(name, True, check(mlm))
-    except InputError as error:
-        return Check(name, False, str(error))
     except Exception as error:  # whatever a foreign model does is a result, not a crash
-        return Check(name, False, f"{type(error).__name__}: {' '.join(str(error).split())}")
+        kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
+        return Check(name, False, kind + " ".join(str(error).split()))
 
 
 # ------------------------------------------------------------------ tokenizer and weights

@@ -159,22 +159,15 @@ class MLM:
             )
         span = f"between {allowed[0]} and {allowed[-1]}"
         values = _items(positions)
-        if len(values) != 2:
-            raise InputError(
-                f"positions={positions!r}; give two token positions, as in positions=(4, 5)"
-            )
-        a, b = numbers = [*map(checks.whole_number, values)]
+        numbers = [*map(checks.whole_number, values)]
         for value, position in zip(values, numbers, strict=True):
-            if position in allowed:
-                continue
-            problem = "is not a whole number"
-            if position is not None:
-                problem = f"lies outside the text of {len(ids)} tokens"
-            if position in range(len(ids)):
-                problem = f"is {self.tokenizer.convert_ids_to_tokens(ids[position])}"
-            raise InputError(f"position {value!r} {problem}; choose {span}")
-        if a == b:
-            raise InputError(f"both positions are {a}; choose two different ones {span}")
+            if position not in allowed:
+                problem = f"is not one of the {len(ids)} tokens"
+                if position in range(len(ids)):
+                    problem = f"is {self.tokenizer.convert_ids_to_tokens(ids[position])}"
+                raise InputError(f"position {value!r} {problem}; choose {span}")
+        if len(numbers) != 2 or numbers[0] == numbers[1]:
+            raise InputError(f"positions={positions!r}; choose two different ones {span}")
         return sorted(numbers)
 
     def fill(self, text: str) -> torch.Tensor:
@@ -258,17 +251,17 @@ def load(name: str | Path, device="auto", dtype="float32") -> MLM:
 
 def _token_ids(tokens) -> list[int]:
     ids = [*map(checks.whole_number, _items(tokens))]
-    if not ids or None in ids:
+    if len(ids) < 2 or None in ids:
         raise InputError(f"the text is {tokens!r}; give a string or a list of token ids")
     return ids
 
 
 def _items(values) -> list:
-    """The items of a sequence; anything else has one item, None."""
+    """The items of a sequence; anything else is an item itself."""
     try:
         return list(values)
     except TypeError:
-        return [None]
+        return [values]
 
 
 def _max_length(model, tokenizer) -> int:

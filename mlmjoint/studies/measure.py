@@ -92,7 +92,7 @@ class Measurer:
     def _true_joint(self, job: Job, tables: Tables) -> torch.Tensor | None:
         if self.truth is None:
             return None
-        joint = self.truth.joint(job.input_ids, *job.positions)  # (V, V)
+        joint = self.truth.world.true_joint(job.input_ids, *job.positions)  # (V, V)
         if tables.tokens is not None:
             ids_a, ids_b = (ids.cpu() for ids in tables.tokens)
             joint = joint[ids_a][:, ids_b]

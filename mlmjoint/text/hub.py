@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..models import hub
 from ..models.checkpoints import first_line
 
-# Hub id, pinned commit, a split's file, text columns, and what the original release calls those.
+# Hub id, pinned commit, a split's file and its text columns.
 DATASETS = json.loads((files.DATA / "published.json").read_text(encoding="utf-8"))
 SPLITS = {"snli": "train"} | dict.fromkeys(("xsum", "snli-dev", "xsum-validation"), "validation")
 # The published code reads its data in batches of this many rows: first the premises of a batch,
@@ -73,9 +73,6 @@ def _open(name: str, split: str, folder: str):
                 f"{error}; or give a folder that has it, as {name}:FOLDER or in {variable}"
             ) from None
         table = datasets.Dataset.from_parquet(str(file))
-    # The original release of SNLI calls its columns by other names.
-    others = {a: c for a, c in known["aliases"].items() if c not in table.column_names}
-    table = table.rename_columns({a: c for a, c in others.items() if a in table.column_names})
     missing = [column for column in known["columns"] if column not in table.column_names]
     if missing:
         raise InputError(

@@ -143,8 +143,7 @@ class ToyWorld:
 
     def true_joint(self, sentence, a: int, b: int) -> torch.Tensor:
         """log p(a=i, b=j | rest) over the whole vocabulary, (V, V) float64; -inf if impossible."""
-        ids = self._inner_ids(sentence)
-        self._check(ids, a, b)
+        ids = self._words_around(sentence, a, b)
         if a > b:
             return self.true_joint(ids, b, a).T
         left = self._write_any(ids[: a - 1])  # (V, S)
@@ -157,8 +156,7 @@ class ToyWorld:
 
     def true_conditional(self, sentence, a: int) -> torch.Tensor:
         """log p(a=i | rest), (V,) float64: what a perfect MLM says with one mask."""
-        ids = self._inner_ids(sentence)
-        self._check(ids, a)
+        ids = self._words_around(sentence, a)
         scores = self._write_any(ids[: a - 1]) @ self._backward(ids[a:])  # (V,)
         return self._log_normalised(scores, ids)
 
@@ -205,8 +203,9 @@ class ToyWorld:
             ids.pop()
         return ids
 
-    def _check(self, ids: list[int], *positions: int) -> None:
-        low, high = self.lengths
+    def _words_around(self, sentence, *positions: int) -> list[int]:
+        """Token ids of the words, if ``positions`` are different and each is that of a word."""
+        ids, (low, high) = self._inner_ids(sentence), self.lengths
         if not low <= len(ids) <= high:
             raise InputError(f"a toy sentence has {low} to {high} words; this one has {len(ids)}")
         for position in positions:
@@ -214,6 +213,7 @@ class ToyWorld:
                 raise InputError(f"position {position} is not a word; choose from 1 to {len(ids)}")
         if len(set(positions)) < len(positions):
             raise InputError(f"both positions are {positions[0]}; choose two different ones")
+        return ids
 
 
 @dataclass(frozen=True)
@@ -227,9 +227,6 @@ class ToyTruth:
         """True if the model's tokens are the toy world's, id by id."""
         ids = self.world.ids
         return mlm.vocab_size == len(ids) and mlm.tokenizer.get_vocab() == ids
-
-    def joint(self, ids: Sequence[int], a: int, b: int) -> torch.Tensor:
-        return self.world.true_joint(ids, a, b)
 
     def distance(self, sentence: str, a: int, b: int) -> int:
         return tree_distance(self.trees[sentence], a, b)

@@ -200,20 +200,20 @@ def snli_columns(rows):
     return {name: [f"{name} {k} here ." for k in range(rows)] for name in ("premise", "hypothesis")}
 
 
-@pytest.fixture(params=["disk", "parquet", "jsonl", "original"])
+@pytest.fixture(params=["disk", "parquet", "jsonl"])
 def snli_folder(request, tmp_path):
-    folder, columns = tmp_path / "snli", {"train": snli_columns(ROWS), "dev": snli_columns(12)}
+    folder, splits = (
+        tmp_path / "snli",
+        {"train": snli_columns(ROWS), "validation": snli_columns(12)},
+    )
     if request.param == "disk":
-        return save(folder, train=columns["train"], validation=columns["dev"])
-    for split, file in (("train", "train"), ("dev", "validation")):
-        table = datasets.Dataset.from_dict(columns[split])
+        return save(folder, **splits)
+    for split, columns in splits.items():
+        table = datasets.Dataset.from_dict(columns)
         if request.param == "parquet":
-            table.to_parquet(folder / "plain_text" / f"{file}-00000-of-00001.parquet")
-        elif request.param == "jsonl":
-            table.to_json(folder / f"{file}.jsonl")
+            table.to_parquet(folder / "plain_text" / f"{split}-00000-of-00001.parquet")
         else:
-            names = {"premise": "sentence1", "hypothesis": "sentence2"}
-            table.rename_columns(names).to_json(folder / f"snli_1.0_{split}.jsonl")
+            table.to_json(folder / f"{split}.jsonl")
     return folder
 
 
