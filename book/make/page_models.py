@@ -10,7 +10,7 @@ from mlmjoint.analysis import costs
 from mlmjoint.models import wheels
 from mlmjoint.models.wheels import Checkpoint
 from mlmjoint.names import UNARY, short_name
-from mlmjoint.train.cards import CARD, card_text, read_card
+from mlmjoint.train.cards import CARD, read_card, render
 
 from . import stored
 from .markdown import dense, header, join, link, table
@@ -179,7 +179,7 @@ def _measured(name: str) -> dict:
 
 def _card_section(card: dict) -> list[str]:
     """The card's own text, one level down, with a heading that can be linked to."""
-    text = re.sub(r"^(#+) ", r"#\1 ", card_text(card), flags=re.M)
+    text = re.sub(r"^(#+) ", r"#\1 ", render(card).text.strip(), flags=re.M)
     text = re.sub(r"`([0-9a-f]{16})[0-9a-f]{48}`", r"`\1…`", text)  # as long as in tables
     return [f"(model-{card['name']})=", *text.splitlines(), ""]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
+from dataclasses import fields
 
 import torch
 
@@ -14,13 +14,12 @@ from ..train.train import train
 def add_arguments(parser) -> None:
     """One option for each field of a job, then one for each setting."""
     for f in fields(Job):
-        if f.default is not MISSING:  # all but the settings, which follow
-            options = {"type": _kind(f), "default": f.default, **f.metadata}
-            if f.type.startswith("Sequence"):
-                options["nargs"] = "+"
-            if options["help"]:
-                options["help"] = options["help"].format(recipes=", ".join(RECIPES))
-            parser.add_argument(_flag(f), **options)
+        options = {"type": _kind(f), "default": f.default, **f.metadata}
+        if f.type.startswith("Sequence"):
+            options["nargs"] = "+"
+        if options["help"]:
+            options["help"] = options["help"].format(recipes=", ".join(RECIPES))
+        parser.add_argument(_flag(f), **options)
     for f in fields(Settings):
         text = f"default: the recipe's, else {f.default}"
         parser.add_argument(_flag(f), type=_kind(f), help=text)

@@ -9,9 +9,11 @@ import shlex
 from pathlib import Path
 
 import torch
+from huggingface_hub import ModelCard, ModelCardData
 
 from .. import checks, files
 from ..errors import InputError
+from ..models.checkpoints import first_line
 
 CARD = "card.json"
 TEMPLATE = files.DATA / "card.md.jinja"
@@ -45,7 +47,7 @@ def describe_model(folder: Path, model) -> dict:
 def write_card(folder: Path, card: dict) -> None:
     """card.json, and README.md with the header that the hub reads, written from it."""
     (folder / CARD).write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    (folder / "README.md").write_text(readme(card), "utf-8")
+    render(card).save(folder / "README.md")
 
 
 def read_card(folder: Path) -> dict:
@@ -56,38 +58,19 @@ def read_trials(path) -> dict:
     """The trial runs a card shows: {"what": words, "runs": [rows with the same keys]}."""
     try:
         trials = json.loads(checks.path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(
-            f"cannot read trials '{path}' ({error.strerror}); check --trials"
-        ) from None
-    except ValueError:
-        raise InputError(f"trials '{path}' is not JSON; check --trials") from None
-    try:
-        same = len({tuple(run) for run in trials["runs"] if isinstance(run, dict)}) == 1
-    except (TypeError, KeyError):
-        same = False
-    if not same or "what" not in trials:
-        raise InputError(
-            f"trials '{path}' is not an object with words under 'what' and rows of the same keys "
-            "under 'runs'; check --trials"
-        )
-    return trials
+        if len({tuple(run.keys()) for run in trials["runs"]}) == 1 and trials["what"]:
+            return trials
+        reason = "rows of different keys"
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        reason = first_line(error)
+    raise InputError(
+        f"cannot read trials '{path}' ({reason}); give a JSON object with words under 'what' and "
+        "rows of the same keys under 'runs'"
+    )
 
 
-def card_text(card: dict) -> str:
-    """A card as Markdown; every number comes from the card."""
-    return _render(card).text.strip() + "\n"
-
-
-def readme(card: dict) -> str:
-    """A card as README.md: the YAML header that the hub reads, then the text."""
-    return str(_render(card)).strip() + "\n"
-
-
-def _render(card: dict):
-    """The card as huggingface_hub's ModelCard, from the template in data/."""
-    from huggingface_hub import ModelCard, ModelCardData
-
+def render(card: dict) -> ModelCard:
+    """A card as README.md, every number from the card: its text, and a header for the hub."""
     licence = card["licence"].lower()
     header = ModelCardData(
         license=licence if licence in HUB_LICENCES else "other",
@@ -95,19 +78,8 @@ def _render(card: dict):
         pipeline_tag="fill-mask",
         tags=["masked-language-model", "mlmjoint"],
     )
-    prolongations = []
-    for before, after in itertools.pairwise(card["training"].get("schedules", [])):
-        decay_from = round(before["steps"] * (1 - before["decay_fraction"]))
-        if after["from_step"] > decay_from:  # else the change came before it could matter
-            stage = {"steps": before["steps"], "from_step": after["from_step"]}
-            prolongations.append({**stage, "decay_from": decay_from})
-    return ModelCard.from_template(
-        header,
-        template_path=str(TEMPLATE),
-        **card,
-        prolongations=prolongations,
-        command_lines=_wrap(card.get("command")),
-    )
+    command = _wrap(card.get("command"))
+    return ModelCard.from_template(header, str(TEMPLATE), **card, command_lines=command)
 
 
 def _wrap(command: str | None, width: int = 80) -> list[str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 from safetensors.torch import load_file, load_model, save_file, save_model
 
 from .. import files
 from ..errors import InputError
+from .settings import ADJUSTABLE, Settings
 
 
 def leads() -> bool:
@@ -27,10 +29,6 @@ class Checkpoints:
     def steps(self) -> list[int]:
         return sorted(int(p.name.rsplit("-", 1)[1]) for p in self.folder.glob("checkpoint-*"))
 
-    def newest(self) -> int:
-        """The newest checkpoint's step, or 0."""
-        return max(self.steps(), default=0)
-
     def save(self, step: int, model, optimiser, state: dict) -> None:
         """Write a checkpoint; of the older ones keep one, the best or else the newest."""
         if not leads():
@@ -46,7 +44,7 @@ class Checkpoints:
         )
         (part / "state.json").write_text(json.dumps(state))
         part.replace(whole)
-        best = state["best"]["step"] if state["best"] else None
+        best = state["best"] and state["best"]["step"]
         for old in sorted(self.steps(), key=lambda s: (s == step, s == best, s))[:-2]:
             shutil.rmtree(self.folder / f"checkpoint-{old}")
 
@@ -62,8 +60,7 @@ class Checkpoints:
                 for key, tensor in load_file(folder / "optimiser.safetensors").items():
                     index, name = key.split(".", 1)
                     moments.setdefault(int(index), {})[name] = tensor
-                groups = optimiser.state_dict()["param_groups"]
-                optimiser.load_state_dict({"state": moments, "param_groups": groups})
+                optimiser.load_state_dict({**optimiser.state_dict(), "state": moments})
             return json.loads((folder / "state.json").read_text())
         except Exception:
             raise InputError(
@@ -72,15 +69,17 @@ class Checkpoints:
             ) from None
 
 
-def check_plan(out: Path, step: int, schedule, fixed: dict, adjustable: dict):
-    """Refuse to resume the checkpoints of another run; returns (schedules, warm-up steps).
+def check_plan(out: Path, step: int, settings: Settings, facts: dict) -> tuple[list[dict], int]:
+    """Refuse to resume another run's checkpoints: with other facts, or settings that cannot change.
 
-    schedules: the adjustable facts that the run has followed, each with the step it began at. A
-    warm-up is cut where the decay begins, and stays as it was when the run is prolonged.
+    Returns the adjustable settings that the run has followed, each with the step it began at, and
+    the number of warm-up steps. A warm-up is cut where the decay begins, and stays as it was when
+    the run is prolonged.
     """
-    path, schedules = out / "plan.json", []
-    warmup = min(schedule.warmup_steps, schedule.steps - schedule.decay_steps)
-    now = {"from_step": step, **adjustable}
+    path, schedules, options = out / "plan.json", [], asdict(settings)
+    fixed = {k: v for k, v in options.items() if k not in ADJUSTABLE} | facts
+    now = {"from_step": step} | {name: options[name] for name in ADJUSTABLE}
+    warmup = min(settings.warmup_steps, settings.steps - settings.decay_steps)
     if step and path.exists():
         before = json.loads(path.read_text())
         for key in fixed:

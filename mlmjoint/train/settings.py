@@ -1,4 +1,4 @@
-"""What a training run is asked for: its settings, and the job of which they are a part."""
+"""What a training run is asked for: how the model learns, and the job of which that is a part."""
 
 from __future__ import annotations
 
@@ -6,16 +6,56 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
+import numpy as np
+
 from .. import checks
 from ..engine.device import pick_device
 from ..errors import InputError
 
 SEEDS = 2**32  # numpy and torch both take a seed below this
+DEVICES = ("auto", "cpu", "cuda")
+# The least value of each whole number; what every other number must satisfy, and the remedy.
+LEAST = {"steps": 1, "batch_size": 1, "warmup_steps": 0, "seed": 0, "monitor": 0}
+LEAST |= {"save_every": 1, "score_limit": 1}
+_MASKS = (lambda v: 0 < v < 1, "give a share between 0 and 1, like 0.15")
+_SHARE = (lambda v: 0 <= v < 1, "give a share from 0 to below 1, like 0.1")
+LIMITS = {
+    "learning_rate": (lambda v: v > 0, "give a number above 0, like 5e-4"),
+    "weight_decay": (lambda v: v >= 0, "give 0 or more"),
+    "decay_fraction": (lambda v: 0 <= v <= 1, "give a share of the steps, from 0 to 1"),
+    **dict.fromkeys(("mask_rate", "final_mask_rate"), _MASKS),
+    **dict.fromkeys(("dropout", "final_dropout", "valid_fraction"), _SHARE),
+}
+
+
+def mix_seed(*numbers: int) -> int:
+    """A seed for torch that depends on each of the numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _check_numbers(options) -> None:
+    """Refuse a number that would otherwise fail later, perhaps after hours of training."""
+    for f in fields(options):
+        value = getattr(options, f.name)
+        if value is None and f.default is None:
+            continue
+        if f.name in LEAST:
+            # An integer of any library becomes an int, which JSON can write.
+            value = checks.count(f.name, value, LEAST[f.name])
+            object.__setattr__(options, f.name, value)
+        elif f.name in LIMITS:
+            fits, remedy = LIMITS[f.name]
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not (is_number and math.isfinite(value) and fits(value)):
+                raise InputError(f"{f.name} is {value!r}; {remedy}")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a model learns. A recipe changes some of these, the command line any."""
+    """How a model learns. A recipe changes some of these, the command line any.
+
+    The learning rate warms up linearly, stays, and decays linearly to 0.
+    """
 
     steps: int = 2000
     batch_size: int = 64  # sentences a step, of all processes together
@@ -26,31 +66,19 @@ class Settings:
     final_mask_rate: float | None = None  # reached linearly during the decay
     dropout: float = 0.1
     final_dropout: float | None = None  # during the decay
-    weight_decay: float = 0.01
+    weight_decay: float = 0.01  # of matrices; biases and norms have none
 
-    def __post_init__(self):
-        for name, least in (("steps", 1), ("batch_size", 1), ("warmup_steps", 0)):
-            # An integer of any library becomes an int, which JSON can write.
-            object.__setattr__(self, name, checks.count(name, getattr(self, name), least))
-        masks = (lambda v: 0 < v < 1, "give a share between 0 and 1, like 0.15")
-        drops = (lambda v: 0 <= v < 1, "give a share from 0 to below 1, like 0.1")
-        for name, (fits, remedy) in {
-            "learning_rate": (lambda v: v > 0, "give a number above 0, like 5e-4"),
-            "decay_fraction": (lambda v: 0 <= v <= 1, "give a share of the steps, from 0 to 1"),
-            "mask_rate": masks,
-            "final_mask_rate": masks,
-            "dropout": drops,
-            "final_dropout": drops,
-            "weight_decay": (lambda v: v >= 0, "give 0 or more"),
-        }.items():
-            value = getattr(self, name)
-            optional = name.startswith("final_") and value is None
-            if not optional and not (is_number(value) and fits(value)):
-                raise InputError(f"{name} is {value!r}; {remedy}")
+    __post_init__ = _check_numbers
 
     @property
     def decay_steps(self) -> int:
         return round(self.decay_fraction * self.steps)
+
+    def rate_at(self, step: int) -> float:
+        """The learning rate of a step, counted from 0."""
+        if step < self.warmup_steps:
+            return self.learning_rate * step / self.warmup_steps
+        return self.learning_rate * min(1.0, (self.steps - step) / max(1, self.decay_steps))
 
     def dropout_at(self, step: int) -> float:
         decays = step >= self.steps - self.decay_steps
@@ -65,7 +93,6 @@ class Settings:
         return self.mask_rate + share * (self.final_mask_rate - self.mask_rate)
 
 
-NAMES = tuple(f.name for f in fields(Settings))
 # These act from the decay on: they may change when a run is resumed before it, or prolonged.
 ADJUSTABLE = ("steps", "decay_fraction", "final_mask_rate", "final_dropout")
 
@@ -76,7 +103,7 @@ def _option(default, help=None, **argparse):
 
 @dataclass(frozen=True)
 class Job:
-    """The options of `mlmjoint train`, each with its help text."""
+    """The options of `mlmjoint train` besides the settings, each with its help text."""
 
     data: Sequence[str] = _option(
         (), "text file or jsonl:FILE:FIELD[,FIELD]; the recipe toy makes its own", metavar="SPEC"
@@ -99,31 +126,17 @@ class Job:
         None, "score the final model on so many of each text's sentences"
     )
     seed: int = _option(0)
-    device: str = _option("auto", choices=("auto", "cpu", "cuda"))
+    device: str = _option("auto", choices=DEVICES)
     initialiser: str | None = _option(
         None, "folder of the unpacked initialiser (default: fetch its wheel)"
     )
     save_every: int | None = _option(None, "steps between checkpoints (default: a tenth of all)")
     trials: str | None = _option(None, "JSON file of trial runs to put on the card")
-    settings: dict = field(default_factory=dict)  # those that differ from the recipe's
-
-    @classmethod
-    def of(cls, **options) -> Job:
-        """A job from flat options; a setting that is None is left to the recipe."""
-        known = {f.name for f in fields(cls)} - {"settings"}
-        settings = {k: v for k, v in options.items() if k not in known and v is not None}
-        for name in settings:
-            if name not in NAMES:
-                raise InputError(f"unknown setting '{name}'; choose from {', '.join(NAMES)}")
-        return cls(**{k: options[k] for k in known & options.keys()}, settings=settings)
 
     def __post_init__(self):
-        """Refuse what would otherwise fail later, perhaps after hours of training."""
-        if checks.count("seed", self.seed, 0) >= SEEDS:
+        _check_numbers(self)
+        if self.seed >= SEEDS:
             raise InputError(f"seed is {self.seed}; give a number below {SEEDS}")
-        for name, least in (("save_every", 1), ("score_limit", 1), ("monitor", 0)):
-            if getattr(self, name) is not None:
-                checks.count(name, getattr(self, name), least)
         for name in ("repeats", "sources", "licences"):
             number = len(getattr(self, name))
             if number > len(self.data):
@@ -132,17 +145,9 @@ class Job:
                 )
         for value in self.repeats:
             checks.count("repeats", value, 1)
-        if not (is_number(self.valid_fraction) and 0 <= self.valid_fraction < 1):
-            raise InputError(
-                f"valid fraction {self.valid_fraction} is not a share; choose 0 to 0.5"
-            )
-        if str(self.device) not in ("auto", "cpu", "cuda"):
+        if str(self.device) not in DEVICES:
             raise InputError(
                 f"cannot train on device {str(self.device)!r}; choose auto, cpu or cuda "
                 "(CUDA_VISIBLE_DEVICES selects the GPU)"
             )
         pick_device(self.device)
-
-
-def is_number(value) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

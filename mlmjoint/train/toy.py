@@ -11,14 +11,12 @@ import hashlib
 import math
 
 import torch
-from torch import Tensor
 
-from ..errors import InputError
 from ..text.toy_grammar import RULES_TEXT
 from ..text.toy_world import VOCAB, ToyWorld
 from .data import Text
-from .evaluate import masked_log_probs
-from .recipes import Recipe
+from .masking import masked_log_probs
+from .recipes import Recipe, log_unigram
 
 MONITORED = 200
 HELD_OUT_SEED = 1_000_003  # seeds of the training text count up from 0, those of the rest from here
@@ -26,8 +24,6 @@ HELD_OUT_SEED = 1_000_003  # seeds of the training text count up from 0, those o
 
 def draw_text(recipe: Recipe, seed: int) -> Text:
     """Sentences of the grammar to train on, and other draws that are set aside."""
-    if recipe.sentences < 1:
-        raise InputError(f"{recipe.sentences} sentences cannot be trained on; ask for at least 1")
     world = ToyWorld()
     texts = world.sample_text(recipe.sentences, seed)
     held_out = world.sample_text(recipe.held_out, HELD_OUT_SEED + seed)
@@ -49,22 +45,23 @@ def draw_text(recipe: Recipe, seed: int) -> Text:
 
 
 class TruthGap:
-    """How far an MLM's single-mask conditionals are from the grammar's, on fixed sentences."""
+    """How far an MLM's single-mask conditionals are from the grammar's, on given sentences.
 
-    def __init__(self, texts, unigram: Tensor, world: ToyWorld | None = None):
-        world = world or ToyWorld()
-        self.sentences, self.items, truths = len(texts), [], []
-        for text in texts:
-            ids = [world.ids[word] for word in ("[CLS]", *text.split(), "[SEP]")]
+    training: the text whose unigram frequencies are the baseline.
+    """
+
+    def __init__(self, sentences: list[str], tokenizer, training: list[str]):
+        world, self.items, truths = ToyWorld(), [], []
+        for ids in tokenizer(sentences)["input_ids"]:
             for place in range(1, len(ids) - 1):
                 self.items.append((ids, place))
                 truths.append(world.true_conditional(ids, place))  # (V,)
         self.gold = torch.tensor([ids[place] for ids, place in self.items])  # (N,)
         self.log_p = torch.stack(truths)  # (N, V)
-        self.unigram = unigram  # (V,)
+        self.unigram = log_unigram(tokenizer, training[:20_000])  # (V,)
 
     def measure(self, model) -> dict:
-        """The card's evaluation and comparison with the truth, in nats."""
+        """The card's comparison with the truth, in nats."""
         kl, log_q_gold = torch.empty(2, len(self.items), dtype=torch.float64)  # (N,) each
         for numbers, log_q in masked_log_probs(model, self.items, VOCAB.index("[MASK]")):
             log_p = self.log_p[numbers]  # (n, V)
@@ -72,12 +69,9 @@ class TruthGap:
             # 0 log 0 = 0: where the truth is impossible the cell does not count.
             kl[numbers] = torch.where(p > 0, p * (log_p - log_q), 0.0).sum(1)
             log_q_gold[numbers] = log_q.gather(1, self.gold[numbers, None])[:, 0]
-        nll = -float(log_q_gold.mean())
         nll_truth = -float(self.log_p.gather(1, self.gold[:, None]).mean())
-        row = {"source": "other sentences of the toy grammar", "sentences": self.sentences}
-        row |= {"tokens": len(self.items), "unk_rate": 0.0, "uppl": round(math.exp(nll), 4)}
         gap = {
-            "nll": nll,
+            "nll": -float(log_q_gold.mean()),
             "nll_truth": nll_truth,
             "entropy_truth": float(torch.special.entr(self.log_p.exp()).sum(1).mean()),
             "kl_mean": float(kl.mean()),
@@ -86,4 +80,4 @@ class TruthGap:
             "uppl_truth": math.exp(nll_truth),
             "uppl_unigram": math.exp(-float(self.unigram[self.gold].double().mean())),
         }
-        return {"evaluation": [row], "truth": {k: round(v, 5) for k, v in gap.items()}}
+        return {name: round(value, 5) for name, value in gap.items()}

@@ -22,7 +22,8 @@ from training_text import text_file
 from mlmjoint.errors import InputError
 from mlmjoint.train import cards
 from mlmjoint.train.checkpoints import Checkpoints
-from mlmjoint.train.loop import Schedule, fit
+from mlmjoint.train.loop import fit
+from mlmjoint.train.settings import Settings
 from mlmjoint.train.train import train
 
 ROOT = Path(__file__).parents[2]
@@ -36,12 +37,9 @@ def journal(out):
 class Batches:
     """Points of a plane, y = 2 x0 - x1, a pure function of the batch's number."""
 
-    def __init__(self, size=4):
-        self.size = size
-
     def __getitem__(self, number):
         generator = torch.Generator().manual_seed(number)
-        x = torch.randn(self.size, 2, generator=generator)
+        x = torch.randn(4, 2, generator=generator)
         return {"x": x, "y": x @ torch.tensor([2.0, -1.0])}
 
 
@@ -56,11 +54,11 @@ def plane():
     return torch.nn.Linear(2, 1)
 
 
-def regress(out, steps=12, loss=squares, batches=None, model=None, **options):
+def regress(out, steps=12, loss=squares, model=None, **options):
     model = model or plane()
-    schedule = Schedule(steps, 0.1, warmup_steps=2, decay_steps=4, **options.pop("schedule", {}))
+    settings = Settings(steps, learning_rate=0.1, warmup_steps=2, decay_fraction=4 / steps)
     options = {"device": "cpu", "save_every": 5, **options}
-    run = fit(model, batches or Batches(), loss, schedule, out, **options)
+    run = fit(model, Batches(), loss, settings, out, **options)
     return model.weight.detach().clone(), run
 
 
@@ -81,7 +79,7 @@ class TestAnyLoss:
         (part / "model.safetensors").write_bytes(b"half")
         with pytest.raises(KeyboardInterrupt):
             regress(tmp_path / "stopped", on_step=stop)
-        assert Checkpoints(tmp_path / "stopped" / "checkpoints").newest() == 5
+        assert Checkpoints(tmp_path / "stopped" / "checkpoints").steps() == [5]
         steps = []
         weights, run = regress(tmp_path / "stopped", on_step=steps.append)
         assert torch.equal(weights, expected)
@@ -90,40 +88,25 @@ class TestAnyLoss:
         files = {p.name for p in (tmp_path / "stopped" / "checkpoints").glob("checkpoint-1[02]/*")}
         assert files == {"model.safetensors", "optimiser.safetensors", "state.json"}  # no pickle
 
-    def test_accumulated_batches_equal_a_large_one(self, tmp_path):
-        def plain(model, batch):
-            return (model(batch["x"])[:, 0] - batch["y"]).square().sum(), len(batch["y"])
-
-        class Halves(Batches):
-            def __getitem__(self, number):  # of unequal size
-                whole = Batches(8)[number // 2]
-                return {k: v[3:] if number % 2 else v[:3] for k, v in whole.items()}
-
-        large, _ = regress(tmp_path / "large", loss=plain, batches=Batches(8))
-        small, _ = regress(
-            tmp_path / "small", loss=plain, batches=Halves(), schedule={"accumulate": 2}
-        )
-        assert torch.allclose(large, small, atol=1e-6)
-        mean, _ = regress(
-            tmp_path / "mean", batches=Batches(8), loss=lambda *a: plain(*a)[0] / plain(*a)[1]
-        )
-        assert torch.allclose(large, mean, atol=1e-6)
-        losses = [
-            [r["loss"] for r in journal(tmp_path / n) if "loss" in r] for n in ("large", "mean")
-        ]
-        assert losses[0] == pytest.approx(losses[1])
-
-    def test_the_gradient_is_clipped(self, tmp_path):
+    def test_a_sum_with_its_count_is_their_ratio_and_its_gradient_is_clipped(self, tmp_path):
         norms, model, step = [], plane(), torch.optim.AdamW.step
 
         def watch(self, *args, **kwargs):
             norms.append(float(torch.cat([p.grad.ravel() for p in model.parameters()]).norm()))
             return step(self, *args, **kwargs)
 
+        def ratio(model, batch):
+            total, count = squares(model, batch)
+            return total / count
+
+        expected, _ = regress(tmp_path / "sum")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(torch.optim.AdamW, "step", watch)
-            regress(tmp_path, model=model, schedule={"clip": 0.5})
-        assert len(norms) == 12 and max(norms) == pytest.approx(0.5, rel=1e-4)
+            weights, _ = regress(tmp_path / "ratio", loss=ratio, model=model)
+        assert torch.allclose(weights, expected, atol=1e-6)
+        losses = [[r.get("loss") for r in journal(tmp_path / name)] for name in ("sum", "ratio")]
+        assert losses[0] == pytest.approx(losses[1])
+        assert len(norms) == 12 and max(norms) == pytest.approx(1.0, rel=1e-4)
 
     def test_the_best_checkpoint_is_kept(self, tmp_path):
         values = iter([3.0, math.nan, 1.0, 2.0, 5.0])
@@ -145,13 +128,13 @@ class TestAnyLoss:
         assert Checkpoints(tmp_path / "checkpoints").steps() == [15, 23]
 
     def test_a_damaged_or_foreign_checkpoint_is_refused(self, tmp_path):
-        regress(tmp_path, fixed={"text": "a"})
+        regress(tmp_path, facts={"text": "a"})
         with pytest.raises(InputError, match="another text"):
-            regress(tmp_path, fixed={"text": "b"})
+            regress(tmp_path, facts={"text": "b"})
         newest = tmp_path / "checkpoints" / "checkpoint-12"
         (newest / "model.safetensors").write_bytes(b"not weights")
         with pytest.raises(InputError, match=r"checkpoint-12.*damaged") as caught:
-            regress(tmp_path, fixed={"text": "a"})
+            regress(tmp_path, facts={"text": "a"})
         assert "\n" not in str(caught.value)
 
     def test_a_terminal_shows_a_bar_with_the_time_left(self, tmp_path, monkeypatch):
@@ -167,31 +150,30 @@ class TestAnyLoss:
 
 
 def test_the_learning_rate_warms_up_stays_and_decays(tmp_path):
-    rates = [Schedule(10, 1.0, 2, 4).rate(step) for step in range(10)]
+    settings = Settings(10, learning_rate=1.0, warmup_steps=2)
+    rates = [settings.rate_at(step) for step in range(10)]
     assert rates == [0.0, 0.5, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25]
     # A warm-up that the decay leaves no room for is cut, and stays so when the run is prolonged.
-    for steps, decay, expected in ((10, 4, 6), (29, 12, 6)):
-        schedule = Schedule(steps, 1e-3, warmup_steps=200, decay_steps=decay)
-        run = fit(plane(), Batches(), squares, schedule, tmp_path, device="cpu")
-        assert run["warmup_steps"] == expected
+    for steps in (10, 29):
+        settings = Settings(steps, learning_rate=1e-3, warmup_steps=200)
+        run = fit(plane(), Batches(), squares, settings, tmp_path, device="cpu")
+        assert run["warmup_steps"] == 6
     rate = {row["step"]: row["learning_rate"] for row in journal(tmp_path)}
     assert rate[10] < rate[8] < rate[7] == rate[14] == 1e-3
 
 
-def command(data, out, *more):
-    settings = ["--steps", "30", "--save-every", "5", "--batch-size", "8", "--warmup-steps", "3"]
-    return ["train", "--data", str(data), "--out", str(out), "--device", "cpu", *settings, *more]
+LONG = {"steps": 30, "save_every": 5, "batch_size": 8, "warmup_steps": 3, "device": "cpu"}
 
 
-def start(arguments, launcher=(sys.executable,)):
+def launch(*command):
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(
-        [*launcher, "-m", "mlmjoint.cli", *arguments],
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    environment, pipe = {**os.environ, "PYTHONPATH": path}, subprocess.PIPE
+    return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
+
+
+def start(data, out, options, launcher=(sys.executable,)):
+    words = [w for key, v in options.items() for w in (f"--{key.replace('_', '-')}", str(v))]
+    return launch(*launcher, "-m", "mlmjoint.cli", "train", "--data", data, "--out", out, *words)
 
 
 def wait_for(sign, process, seconds=120):
@@ -203,25 +185,23 @@ def wait_for(sign, process, seconds=120):
 
 def test_a_killed_run_resumes_to_the_weights_of_an_undisturbed_one(text_file, tmp_path):
     calm, killed = tmp_path / "calm", tmp_path / "killed"
-    process = start(command(text_file, killed))
+    process = start(text_file, killed, LONG)
     assert wait_for((killed / "checkpoints" / "checkpoint-15").exists, process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     assert not (killed / "model.safetensors").exists()
-    kept = Checkpoints(killed / "checkpoints").newest()
-    assert kept >= 15
+    kept = max(Checkpoints(killed / "checkpoints").steps())
     lines = len(journal(killed))
-    for out in (killed, calm):
-        process = start(command(text_file, out))
-        printed, errors = process.communicate()
-        assert process.returncode == 0, errors
+    process = start(text_file, killed, LONG)
+    printed, errors = process.communicate()
+    assert process.returncode == 0, errors
+    train([str(text_file)], calm, **LONG)
     weights = (calm / "model.safetensors").read_bytes()
     assert (killed / "model.safetensors").read_bytes() == weights
     # It resumed there: what it logged after the kill begins behind the checkpoint.
     steps = [row["step"] for row in journal(killed)[lines:]]
-    assert kept < min(steps) <= max(steps) == 30
-    assert min(row["step"] for row in journal(calm)) < kept
+    assert 15 <= kept < min(steps) <= max(steps) == 30
     # Quiet in a log: two lines of result, no bars.
     assert errors == ""
     assert len(printed.splitlines()) == 2
@@ -233,8 +213,7 @@ def test_two_processes_make_the_weights_of_one(text_file, tmp_path):
     settings = {"steps": 3, "save_every": 2, "batch_size": 8, "warmup_steps": 1, "device": "cpu"}
     settings |= {"valid_fraction": 0.1, "dropout": 0.0}  # dropout differs between processes
     train([str(text_file)], one, **settings)
-    words = [w for key, v in settings.items() for w in (f"--{key.replace('_', '-')}", str(v))]
-    process = start(["train", "--data", str(text_file), "--out", str(two), *words], TORCHRUN)
+    process = start(text_file, two, settings, TORCHRUN)
     printed, errors = process.communicate()
     assert process.returncode == 0, errors
     assert printed.count("U-PPL") == printed.count("written to") == 1  # by the first alone
@@ -254,9 +233,22 @@ def test_two_processes_make_the_weights_of_one(text_file, tmp_path):
     assert "in each of 2 processes" in (two / "README.md").read_text()
 
 
+ENDLESS = """
+import sys, torch
+from mlmjoint.train.loop import fit
+from mlmjoint.train.settings import Settings
+
+batches = [{"x": torch.ones(4, 2)}] * 1_000_000
+loss = lambda model, batch: model(batch["x"]).square().mean()
+model, settings = torch.nn.Linear(2, 1), Settings(len(batches))
+fit(model, batches, loss, settings, sys.argv[1], save_every=5, device="cpu")
+"""
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_no_process_outlives_its_launcher(number, text_file, tmp_path):
-    process = start(command(text_file, tmp_path, "--steps", "100000"), TORCHRUN)
+def test_no_process_outlives_its_launcher(number, tmp_path):
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    process = launch(*TORCHRUN, tmp_path / "endless.py", tmp_path)
     assert wait_for((tmp_path / "checkpoints" / "checkpoint-5").exists, process)
     workers = psutil.Process(process.pid).children(recursive=True)
     assert len(workers) >= 2
@@ -268,15 +260,8 @@ def test_no_process_outlives_its_launcher(number, text_file, tmp_path):
     assert not alive
 
 
-def test_without_accelerate_one_line_says_what_to_install(text_file, tmp_path):
-    script = (
-        "import sys; sys.modules['accelerate'] = None; "
-        "from mlmjoint.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    )
-    run = [sys.executable, "-c", script, *command(text_file, tmp_path / "out")]
-    done = subprocess.run(run, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert len(done.stderr.splitlines()) == 1
-    assert "accelerate is missing" in done.stderr and "mlmjoint[train]" in done.stderr
+def test_without_accelerate_one_line_says_what_to_install(text_file, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    with pytest.raises(InputError, match=r"accelerate is missing.*mlmjoint\[train\]"):
+        train([str(text_file)], tmp_path / "out")
     assert not (tmp_path / "out").exists()

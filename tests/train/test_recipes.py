@@ -4,7 +4,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from mlmjoint.train import recipes
-from mlmjoint.train.vocabulary import SPECIALS, keep_tokens, wordpiece
+from mlmjoint.train.recipes import SPECIALS, keep_tokens, wordpiece
 
 
 def test_a_pruned_vocabulary_breaks_rare_words_up():
@@ -38,7 +38,7 @@ def test_an_encoder_gives_its_layers_and_rows(tmp_path):
     encoder.save_pretrained(tmp_path)
     wordpiece(words, 64).backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
     recipe = recipes.Recipe("r", initialiser="minilm", layers=(0, 2), vocab_size=18, max_length=64)
-    model, tokenizer = recipes.initialise(recipe, ["dog runs.", "dog"], folder=tmp_path)
+    model, tokenizer = recipes.initialise(recipe, ["dog runs.", "dog"], source=tmp_path)
     assert model.config.vocab_size == len(tokenizer) == 18
     row = tokenizer.convert_tokens_to_ids("dog")
     embeddings = encoder.embeddings.word_embeddings.weight[words.index("dog")]

@@ -13,13 +13,12 @@ from mlmjoint.errors import InputError
 from mlmjoint.files import MODELS
 from mlmjoint.text.toy_world import VOCAB, ToyWorld, tokenizer
 from mlmjoint.train import toy
-from mlmjoint.train.recipes import RECIPES, initialise, log_unigram
+from mlmjoint.train.recipes import RECIPES, initialise
 from mlmjoint.train.toy import TruthGap
 from mlmjoint.train.train import train
 
 RECIPE = RECIPES["toy"]
-SMALL = replace(RECIPE, layers=(0,), hidden_size=16, sentences=600, held_out=5, snapshots=())
-SHORT = {"steps": 250, "batch_size": 64, "learning_rate": 4e-3, "warmup_steps": 30}
+SMALL = replace(RECIPE, layers=(0,), hidden_size=32, sentences=4000, held_out=40, snapshots=(30,))
 SHIPPED = [f"toy-step-{step:05d}" for step in RECIPE.snapshots] + ["toy"]
 
 
@@ -28,31 +27,20 @@ def world():
     return ToyWorld()
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """The recipe with a smaller model and text, about ten seconds of one quiet core."""
-    out = tmp_path_factory.mktemp("toy") / "small"
-    text = {"sentences": 16_000, "held_out": 200, "snapshots": (50,)}
-    return out, train((), out, replace(RECIPE, layers=(0, 1), hidden_size=64, **text), **SHORT)
-
-
-def test_training_beats_the_unigram(trained):
-    _, card = trained
+def test_a_short_training_beats_the_unigram_and_keeps_a_snapshot(tmp_path):
+    settings = {"steps": 200, "save_every": 200, "batch_size": 32, "learning_rate": 0.015}
+    out, snapshot = tmp_path / "small", tmp_path / "small-step-00030"
+    card = train((), out, SMALL, warmup_steps=15, **settings)
     uppl, truth = card["evaluation"][0]["uppl"], card["truth"]
-    assert truth["uppl_truth"] < uppl < truth["uppl_unigram"] / 3
+    assert truth["uppl_truth"] < uppl < truth["uppl_unigram"] / 2
     assert math.isclose(math.log(uppl), truth["nll"], abs_tol=1e-3)
     # KL(truth || MLM) is the expected excess over the truth's own -log p.
-    assert math.isclose(truth["kl_mean"], truth["nll"] - truth["nll_truth"], abs_tol=0.1)
-    assert card["training"]["steps"] == 250 and card["training"]["dropout"] == 0
+    assert math.isclose(truth["kl_mean"], truth["nll"] - truth["nll_truth"], abs_tol=0.3)
+    assert card["training"]["steps"] == 200 and card["training"]["dropout"] == 0
     assert card["command"] is None  # the command line knows no such recipe
-
-
-def test_training_writes_loadable_folders(trained):
-    out, card = trained
-    snapshot = out.with_name("small-step-00050")
     early = json.loads((snapshot / "card.json").read_text())
-    assert early["training"]["kept_step"] == 50 and early["name"] == "small-step-00050"
-    assert early["evaluation"][0]["uppl"] > card["evaluation"][0]["uppl"]
+    assert early["training"]["kept_step"] == 30 and early["name"] == "small-step-00030"
+    assert early["evaluation"][0]["uppl"] > uppl
     assert json.loads((out / "card.json").read_text()) == card
     for folder in (out, snapshot):
         weights = load_file(folder / "model.safetensors")
@@ -60,14 +48,6 @@ def test_training_writes_loadable_folders(trained):
         mlm = mlmjoint.load(folder, device="cpu")
         assert mlm.vocab_size == len(VOCAB)
         assert mlm.pair("the king drinks [MASK] [MASK] .").positions == (4, 5)
-
-
-def test_same_seed_same_weights(tmp_path):
-    digests = []
-    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        card = train((), tmp_path / name, SMALL, seed=seed, **{**SHORT, "steps": 6})
-        digests.append(card["model"]["sha256"])
-    assert digests[0] == digests[1] != digests[2]
 
 
 class Oracle(torch.nn.Module):
@@ -88,19 +68,17 @@ class Oracle(torch.nn.Module):
 
 
 def test_the_truth_has_no_gap_and_the_unigram_has_its_own(world):
-    texts, others = world.sample_text(40, seed=3), world.sample_text(2000, seed=4)
-    gap = TruthGap(texts, log_unigram(tokenizer(), others), world)
-    card = gap.measure(Oracle(world))
-    row, truth = card["evaluation"][0], card["truth"]
-    assert row["tokens"] == sum(len(text.split()) for text in texts) and row["sentences"] == 40
+    texts, others = world.sample_text(20, seed=3), world.sample_text(2000, seed=4)
+    gap = TruthGap(texts, tokenizer(), others)
+    truth = gap.measure(Oracle(world))
+    assert len(gap.items) == sum(len(text.split()) for text in texts)
     assert abs(truth["kl_mean"]) < 1e-4 and truth["kl_above_0.1"] == 0
     assert math.isclose(truth["nll"], truth["nll_truth"], abs_tol=1e-4)
-    assert math.isclose(row["uppl"], truth["uppl_truth"], abs_tol=1e-3)
 
     model, _ = initialise(SMALL, others)
     model.cls.predictions.decoder.weight.data.zero_()  # only the bias speaks: the unigram
-    card = gap.measure(model)
-    assert math.isclose(card["evaluation"][0]["uppl"], card["truth"]["uppl_unigram"], rel_tol=1e-4)
+    truth = gap.measure(model)
+    assert math.isclose(math.exp(truth["nll"]), truth["uppl_unigram"], rel_tol=1e-4)
 
 
 def test_measure_equals_a_plain_loop(world):
@@ -118,7 +96,7 @@ def test_measure_equals_a_plain_loop(world):
             cells = log_p > -math.inf
             slow.append(float((log_p[cells].exp() * (log_p - log_q)[cells]).sum()))
             nll.append(-float(log_q[ids[0, place]]))
-    truth = TruthGap(texts, log_unigram(words, texts), world).measure(model)["truth"]
+    truth = TruthGap(texts, words, texts).measure(model)
     assert math.isclose(truth["kl_mean"], sum(slow) / len(slow), abs_tol=1e-4)
     assert math.isclose(truth["nll"], sum(nll) / len(nll), abs_tol=1e-4)
 
@@ -126,12 +104,9 @@ def test_measure_equals_a_plain_loop(world):
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ({"data": ["x.txt"]}, r"leave out --data x\.txt"),
-        ({"name": "mine"}, "leave out --name mine"),
-        ({"valid_fraction": 0.1}, r"leave out --valid-fraction 0\.1"),
-        ({"initialiser": "x"}, "leave out --initialiser x"),
-        ({"recipe": replace(SMALL, sentences=0)}, "0 sentences"),
-        ({"out": "."}, "give a folder with a name"),
+        ({"data": ["x.txt"]}, "leave out --data"),
+        ({"valid_fraction": 0.1}, "leave out --valid-fraction"),
+        ({"initialiser": "x"}, "leave out --initialiser"),
         ({"out": __file__}, "cannot make the folder"),
     ],
 )
@@ -141,22 +116,20 @@ def test_bad_options_are_named_before_training(option, words, tmp_path, monkeypa
         train(**{"data": (), "out": tmp_path, "recipe": "toy", **option})
 
 
-@pytest.mark.parametrize("name", SHIPPED)
-def test_shipped_models_are_small_and_documented(name):
-    folder = MODELS / name
-    assert name in mlmjoint.available()
-    assert sum(file.stat().st_size for file in folder.iterdir()) < 2e6
-    card = json.loads((folder / "card.json").read_text())
-    assert card["name"] == name and card["recipe"] == "toy"
-    assert card["training"]["learning_rate"] == RECIPE.settings.learning_rate
-    assert mlmjoint.load(name, device="cpu").fingerprint == card["model"]["sha256"]
-
-
-def test_shipped_models_approach_the_truth(world):
+def test_shipped_models_are_small_documented_and_approach_the_truth(world):
     """Measured again on other sentences than the cards'."""
-    texts = world.sample_text(150, seed=77)
-    gap = TruthGap(texts, log_unigram(tokenizer(), texts), world)
-    truths = [gap.measure(mlmjoint.load(name, device="cpu").model)["truth"] for name in SHIPPED]
+    texts, truths = world.sample_text(50, seed=77), []
+    gap = TruthGap(texts, tokenizer(), texts)
+    for name in SHIPPED:
+        folder = MODELS / name
+        assert name in mlmjoint.available()
+        assert sum(file.stat().st_size for file in folder.iterdir()) < 2e6
+        card = json.loads((folder / "card.json").read_text())
+        assert card["name"] == name and card["recipe"] == "toy"
+        assert card["training"]["learning_rate"] == RECIPE.settings.learning_rate
+        mlm = mlmjoint.load(name, device="cpu")
+        assert mlm.fingerprint == card["model"]["sha256"]
+        truths.append(gap.measure(mlm.model))
     divergences = [truth["kl_mean"] for truth in truths]
     assert divergences == sorted(divergences, reverse=True)
     assert divergences[0] > 1 and divergences[-1] < 0.03

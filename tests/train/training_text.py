@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForMaskedLM
 
-from mlmjoint.train import vocabulary
+from mlmjoint.train.recipes import learn_wordpiece
 
 NOUNS = ("dog", "cat", "man", "girl", "boy", "horse", "bird", "child")
 VERBS = ("runs", "sleeps", "jumps", "sings", "waits", "plays")
@@ -14,7 +14,7 @@ SENTENCES = [f"A {n} {v} in the {p}." for p in PLACES for n in NOUNS for v in VE
 
 @pytest.fixture(scope="session")
 def tokenizer():
-    return vocabulary.learn_wordpiece(SENTENCES, 200, 32)
+    return learn_wordpiece(SENTENCES, 200, 32)
 
 
 @pytest.fixture
