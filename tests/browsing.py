@@ -20,6 +20,7 @@ AXE = ROOT / "tests" / "vendor" / "axe.min.js"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 DRIVER = shutil.which("chromedriver")
 SIZES = {"wide": (1440, 900), "narrow": (390, 844)}
+SIDEWAYS = "const e = document.scrollingElement; return e.scrollWidth - e.clientWidth"
 
 needs_browser = pytest.mark.skipif(
     not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not installed"
@@ -29,10 +30,9 @@ needs_browser = pytest.mark.skipif(
 @pytest.fixture(scope="session")
 def built(tmp_path_factory):
     """The book, built as `make book` does: once, though several workers of one run ask for it."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        build()
-        return HTML
-    shared = tmp_path_factory.getbasetemp().parent  # by the workers of this run, and no other
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent  # by the workers of this run, and no other
     with FileLock(shared / "book.lock"):
         if not (shared / "book.built").exists():
             build()
@@ -85,6 +85,15 @@ def browser(tmp_path_factory):
     driver = start_browser(tmp_path_factory.mktemp("profile"))
     yield driver
     driver.quit()
+
+
+def open_page(browser, url: str) -> None:
+    """A page in a wide window, with nothing but its own entries in the browser's logs."""
+    browser.get("about:blank")
+    resize(browser, "wide")
+    for kind in ("browser", "performance"):
+        browser.get_log(kind)
+    browser.get(url)
 
 
 def resize(browser, size: str) -> None:

@@ -60,25 +60,25 @@ def test_a_fork_changes_one_line(monkeypatch):
     assert all("somebody/fork" in badge for badge in address.badges() if badge)
 
 
+def git(*words) -> list[str]:
+    command = ["git", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode > 1:
+        pytest.skip("not a git clone")
+    return done.stdout.split()
+
+
 def test_nothing_else_names_the_repository():
     """A place that is not rewritten would keep pointing to the original."""
-    listed = subprocess.run(
-        ["git", "grep", "-lF", URL], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if listed.returncode > 1:
-        pytest.skip("not a git clone")
-    assert set(listed.stdout.split()) <= {"pyproject.toml", *NAMED}
+    assert {*git("grep", "-lF", URL)} <= {"pyproject.toml", *NAMED}
 
 
 def test_launch_buttons_lead_to_committed_notebooks():
     repository = yaml.safe_load(text("_config.yml"))["repository"]
     assert not repository["path_to_book"]  # the chapters' paths are those of the repository
     assert repository["branch"] == address.BRANCH
-    committed = subprocess.run(
-        ["git", "ls-files", "notebooks"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split()
     listed = {f"notebooks/{chapter.path.name}" for chapter in notebooks.all_chapters()}
-    assert listed and listed <= set(committed)
+    assert listed and listed <= {*git("ls-files", "notebooks")}
 
 
 class TestRelease:

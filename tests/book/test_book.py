@@ -6,8 +6,10 @@ import pytest
 import yaml
 from browsing import (
     ROOT,
+    SIDEWAYS,
     axe,
     needs_browser,
+    open_page,
     requests_in,
     resize,
     set_theme,
@@ -31,62 +33,26 @@ def toc_pages() -> list[str]:
 
 
 PAGES = toc_pages()
-
-
-VISITS = {}
-
-
-@pytest.fixture
-def visit(address, browser):
-    """Load a page once, and keep what it did for every test about it."""
-
-    def load(page: str) -> dict:
-        if page in VISITS:
-            return VISITS[page]
-        browser.get("about:blank")
-        resize(browser, "wide")
-        for kind in ("browser", "performance"):
-            browser.get_log(kind)
-        browser.get(f"{address}/{page}")
-        wait_for_math(browser)
-        # Scroll through, so that lazily loaded images are asked for.
-        browser.execute_script("window.scrollTo(0, document.body.scrollHeight)")
-        time.sleep(0.3)
-        facts = browser.execute_script(
-            """
-            const name = i => i.getAttribute('alt') || i.getAttribute('aria-label') || '';
-            const images = [...document.querySelectorAll('main img, main object, main embed')];
-            const box = '.numbers, .pst-scrollable-table-container';
-            const boxes = [...document.querySelectorAll(box)];
-            return {
-              title: document.title,
-              equations: document.querySelectorAll('.math').length,
-              rendered: document.querySelectorAll('.math mjx-container').length,
-              errors: [...document.querySelectorAll('mjx-merror')].map(e => e.outerHTML),
-              broken: images.filter(i => i.tagName === 'IMG' && !(i.complete && i.naturalWidth))
-                            .map(i => i.src),
-              cut: boxes.filter(b => b.scrollWidth > b.clientWidth + 1)
-                        .map(b => [b.scrollWidth, b.clientWidth, b.textContent.slice(0, 80)]),
-              unnamed: images.filter(i => !name(i).trim()).map(i => i.outerHTML.slice(0, 200)),
-            };
-            """
-        )
-        facts["axe"] = {}
-        for theme in ("light", "dark"):
-            set_theme(browser, theme)
-            facts["axe"][theme] = axe(browser)
-        resize(browser, "narrow")
-        time.sleep(0.3)
-        facts["sideways"] = browser.execute_script(
-            "const e = document.scrollingElement; return e.scrollWidth - e.clientWidth"
-        )
-        facts["axe"]["narrow"] = axe(browser)
-        facts["console"] = [e for e in browser.get_log("browser") if e["level"] == "SEVERE"]
-        facts["requests"] = requests_in(browser.get_log("performance"))
-        VISITS[page] = facts
-        return facts
-
-    return load
+FAULTS = """
+const name = i => i.getAttribute('alt') || i.getAttribute('aria-label') || '';
+const images = [...document.querySelectorAll('main img, main object, main embed')];
+const boxes = [...document.querySelectorAll('.numbers, .pst-scrollable-table-container')];
+const bare = e => !e.querySelector('mjx-container');
+return {
+  'no title': document.title ? [] : [location.href],
+  'equations not rendered': [...document.querySelectorAll('.math')].filter(bare)
+                            .map(e => e.textContent),
+  'equations with errors': [...document.querySelectorAll('mjx-merror')].map(e => e.outerHTML),
+  'broken images': images.filter(i => i.tagName === 'IMG' && !(i.complete && i.naturalWidth))
+                         .map(i => i.src),
+  'images without a description': images.filter(i => !name(i).trim())
+                                        .map(i => i.outerHTML.slice(0, 200)),
+  'tables wider than a wide page': boxes.filter(b => b.scrollWidth > b.clientWidth + 1)
+                     .map(b => [b.scrollWidth, b.clientWidth, b.textContent.slice(0, 80)]),
+};
+"""
+# Accessibility rules meet every row of a table alike, and some tables are long.
+SHORTEN = "document.querySelectorAll('tbody tr:nth-child(n + 4)').forEach(row => row.remove())"
 
 
 def test_book_builds_every_page_of_the_contents(built):
@@ -96,53 +62,46 @@ def test_book_builds_every_page_of_the_contents(built):
 
 @needs_browser
 @pytest.mark.parametrize("page", PAGES)
-class TestPage:
-    def test_loads_without_console_errors(self, page, visit):
-        facts = visit(page)
-        assert facts["title"]
-        assert not facts["console"]
-
-    def test_asks_no_other_machine(self, page, visit, address):
-        requests = visit(page)["requests"]
-        assert requests, "the request log is empty: nothing was observed"
-        assert [url for url in requests if not url.startswith(address)] == []
-
-    def test_renders_every_equation(self, page, visit):
-        facts = visit(page)
-        assert facts["errors"] == []
-        assert facts["rendered"] >= facts["equations"]
-
-    def test_images_are_there_and_described(self, page, visit):
-        facts = visit(page)
-        assert facts["broken"] == []
-        assert facts["unnamed"] == []
-
-    def test_every_table_fits_a_wide_page(self, page, visit):
-        assert visit(page)["cut"] == []
-
-    def test_does_not_scroll_sideways_on_a_phone(self, page, visit):
-        assert visit(page)["sideways"] <= 0
-
-    @pytest.mark.parametrize("look", ["light", "dark", "narrow"])
-    def test_is_accessible(self, page, look, visit):
-        assert visit(page)["axe"][look] == []
+def test_a_page_loads_renders_fits_and_is_accessible(page, browser, address):
+    open_page(browser, f"{address}/{page}")
+    wait_for_math(browser)
+    # Scroll through, so that lazily loaded images are asked for.
+    browser.execute_script("window.scrollTo(0, document.body.scrollHeight)")
+    time.sleep(0.3)
+    faults = browser.execute_script(FAULTS)
+    requests = requests_in(browser.get_log("performance"))
+    assert requests, "the request log is empty: nothing was observed"
+    faults["requests to other machines"] = [u for u in requests if not u.startswith(address)]
+    resize(browser, "narrow")
+    time.sleep(0.3)
+    faults["scrolls sideways on a phone"] = browser.execute_script(SIDEWAYS) > 0
+    browser.execute_script(SHORTEN)
+    # What depends on the width hardly depends on the theme: two looks stand for four.
+    for theme, size in (("dark", "narrow"), ("light", "wide")):
+        resize(browser, size)
+        set_theme(browser, theme)
+        faults[f"accessibility, {theme} and {size}"] = axe(browser)
+    faults["errors"] = [e for e in browser.get_log("browser") if e["level"] == "SEVERE"]
+    assert {kind: found for kind, found in faults.items() if found} == {}
 
 
 @needs_browser
-def test_notation_page_has_the_equations_the_code_cites(visit):
-    assert visit("book/notation.html")["equations"] >= 19
+def test_the_frame_of_a_page_is_accessible_in_every_look(browser, address):
+    open_page(browser, f"{address}/book/errata.html")
+    for theme, size in (("dark", "wide"), ("light", "narrow")):
+        resize(browser, size)
+        set_theme(browser, theme)
+        assert axe(browser) == []
 
 
 @needs_browser
 def test_search_finds_bradley_terry(browser, address):
     resize(browser, "wide")
     browser.get(f"{address}/search.html?q=Bradley%E2%80%93Terry")
-    found = WebDriverWait(browser, 20).until(
-        lambda b: [
-            e.get_attribute("href") for e in b.find_elements("css selector", "ul.search li a")
-        ]
+    links = WebDriverWait(browser, 20).until(
+        lambda b: b.find_elements("css selector", "ul.search li a")
     )
-    assert any("notation.html" in link for link in found)
+    assert any("notation.html" in link.get_attribute("href") for link in links)
 
 
 @needs_browser
@@ -150,4 +109,4 @@ def test_book_opens_from_disk(browser, built):
     """A reader who unpacks the book has no web server."""
     browser.get((built / "book" / "notation.html").as_uri())
     wait_for_math(browser)
-    assert browser.execute_script("return document.querySelectorAll('mjx-container').length") > 0
+    assert len(browser.find_elements("css selector", "mjx-container")) >= 19

@@ -5,7 +5,7 @@ import time
 
 import pytest
 import torch
-from browsing import ROOT, axe, needs_browser, requests_in, resize, set_theme
+from browsing import ROOT, SIDEWAYS, axe, needs_browser, open_page, requests_in, resize, set_theme
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
@@ -32,6 +32,11 @@ def toy(tmp_path_factory):
     return mlm, tables, explorer.read(path)
 
 
+def read(name):
+    """The committed data of an example."""
+    return explorer.read(FOLDER / f"{name}.js")
+
+
 def shown_cells(tables, data):
     """Rows and columns of the tables that the file shows, found by their names."""
     places = []
@@ -54,9 +59,8 @@ def test_a_file_read_back_gives_the_joint(toy, method):
     torch.testing.assert_close(log_mu, joint.log_prob(rows[:, None], columns[None, :]), **close)
     torch.testing.assert_close(log_a, joint.log_marginals()[0][rows], **close)
     torch.testing.assert_close(log_b, joint.log_marginals()[1][columns], **close)
-    for (a, b, p), (x, y, q) in zip(stored.data["top"][method], joint.top(12), strict=True):
-        assert (a, b) == (x, y)
-        assert p == pytest.approx(q, rel=1e-5)
+    for shown, expected in zip(stored.data["top"][method], joint.top(12), strict=True):
+        assert shown == [*expected[:2], pytest.approx(expected[2], rel=1e-5)]
 
 
 def test_the_steps_are_the_published_ones(toy):
@@ -111,9 +115,9 @@ def test_reactions_and_antibodies_are_shipped_ones():
 # The committed data
 
 
-@pytest.fixture(scope="module", params=[example.name for example in EXAMPLES])
+@pytest.fixture(scope="module", params=EXAMPLES, ids=lambda example: example.name)
 def committed(request):
-    return explorer.read(FOLDER / f"{request.param}.js")
+    return request.param, read(request.param.name)
 
 
 def test_the_folder_holds_the_examples_and_is_small(tmp_path):
@@ -125,45 +129,40 @@ def test_the_folder_holds_the_examples_and_is_small(tmp_path):
 
 
 def test_committed_data_is_of_these_weights_and_sentences(committed):
-    data = committed.data
-    example = next(example for example in EXAMPLES if example.name == data["name"])
-    assert data["text"] == example.pieces
-    assert data["note"] == example.note
-    name = data["model"]["name"]
-    assert name == example.model
-    if name in CHECKPOINTS:
-        checkpoint = CHECKPOINTS[name]
-        expected = f"{checkpoint.requirement} sha256:{checkpoint.sha256}"
-        assert data["model"]["revision"] == expected, "stale: run `make explorer`"
+    example, data = committed[0], committed[1].data
+    model = data["model"]
+    assert (data["text"], data["note"]) == (example.pieces, example.note)
+    assert model["name"] == example.model
+    if example.model in CHECKPOINTS:
+        checkpoint = CHECKPOINTS[example.model]
+        current = f"{checkpoint.requirement} sha256:{checkpoint.sha256}"
+        assert model["revision"] == current, "stale: run `make explorer`"
     else:
-        mlm = mlmjoint.load(name)
-        assert data["model"]["fingerprint"] == mlm.fingerprint, "stale: run `make explorer`"
+        current = mlmjoint.load(example.model).fingerprint
+        assert model["fingerprint"] == current, "stale: run `make explorer`"
 
 
 def test_committed_joints_are_consistent_and_the_solution_optimal(committed):
-    data = committed.data
+    stored, data = committed[1], committed[1].data
     assert list(data["joints"]) == list(METHODS)
-    for stored in [*data["joints"].values(), *data["steps"]]:
-        log_mu, log_a, log_b = committed.log_joint(stored)
+    for joint in [*data["joints"].values(), *data["steps"]]:
+        log_mu, log_a, log_b = stored.log_joint(joint)
         assert bool(torch.isfinite(log_mu).all())
         assert float(log_mu.exp().sum()) <= 1 + 1e-5
         # The cells shown of a row are part of its marginal.
         assert bool((log_mu.logsumexp(1) <= log_a + 1e-4).all())
         assert bool((log_mu.logsumexp(0) <= log_b + 1e-4).all())
-
-    objectives = {method: stored["objective"] for method, stored in data["joints"].items()}
+    objectives = {method: joint["objective"] for method, joint in data["joints"].items()}
     assert min(objectives, key=objectives.get) == "ag"
-    assert data["bound"] <= objectives["ag"] * (1 + 5e-5)
     # The page says that the two agree to the last digit.
     assert objectives["ag"] == pytest.approx(data["bound"], rel=5e-5)
     falling = [step["objective"] for step in data["steps"]]
-    assert falling == sorted(falling, reverse=True)
-    assert falling[-1] >= data["bound"]
+    assert falling == sorted(falling, reverse=True) and falling[-1] >= data["bound"]
 
 
 def test_committed_english_is_what_the_model_says():
     """Two rows of p(b | a) and two columns of p(a | b), each from a forward of its own."""
-    stored = explorer.read(FOLDER / "street.js")
+    stored = read("street")
     mlm = mlmjoint.load("en-small")
     example = next(example for example in EXAMPLES if example.name == "street")
     pair = mlm.pair(example.masked)
@@ -186,11 +185,7 @@ def test_committed_english_is_what_the_model_says():
 @pytest.fixture
 def page(browser, address):
     """The page just opened, everything it logged and asked for since kept in the browser's logs."""
-    browser.get("about:blank")
-    resize(browser, "wide")
-    for kind in ("browser", "performance"):
-        browser.get_log(kind)
-    browser.get(f"{address}/{PAGE}")
+    open_page(browser, f"{address}/{PAGE}")
     set_theme(browser, "light")
     return ready(browser)
 
@@ -207,6 +202,12 @@ def element(browser, name):
 
 def text(browser, name) -> str:
     return element(browser, name).text
+
+
+def focus(browser, name):
+    chosen = element(browser, name)
+    browser.execute_script("arguments[0].focus()", chosen)
+    return chosen
 
 
 def wait_for(browser, name, part: str) -> None:
@@ -227,26 +228,36 @@ def percent(p: float) -> str:
     return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f} %"
 
 
-def pair_line(name: str, method: str, i: int, j: int) -> str:
-    """What the page should say about a pair, from the file as Python reads it."""
-    stored = explorer.read(FOLDER / f"{name}.js")
+def says(browser, name: str, method: str, cell=None) -> bool:
+    """Whether the page tells of a pair (by default the text's) what Python reads in the file."""
+    stored = read(name)
+    i, j = cell or stored.data["gold"]
     log_mu = stored.log_joint(stored.data["joints"][method])[0]
     a, b = stored.data["tokens"][0][i], stored.data["tokens"][1][j]
-    return f"{a} {b} {percent(math.exp(log_mu[i, j]))}"
+    line = f"{a} {b} {percent(math.exp(log_mu[i, j]))}"
+    return text(browser, "readout").startswith(line)
 
 
 @needs_browser
 class TestPage:
-    def test_shows_the_pair_of_the_text_first(self, page):
-        gold = explorer.read(FOLDER / "street.js").data["gold"]
+    def test_shows_the_pair_of_the_text_first_and_the_likeliest(self, page):
         assert text(page, "sentence").startswith("A man is walking")
-        assert text(page, "readout").startswith(pair_line("street", "ag", *gold))
+        assert says(page, "street", "ag")
         assert element(page, "readout").get_attribute("aria-live") == "polite"
+        stored = read("street")
+        rows = page.find_elements("css selector", "#ex-top tr")
+        expected = [f"{a} {b} {percent(p)}" for a, b, p in stored.data["top"]["ag"]]
+        assert [row.text for row in rows] == expected
+        log_mu = stored.log_joint(stored.data["joints"]["ag"])[0]
+        for size in (60, 15):
+            page.find_element("css selector", f'#ex-sizes input[value="{size}"]').click()
+            mass = percent(float(log_mu[:size, :size].exp().sum()))
+            assert f"all {size} × {size} pairs shown\n{mass}" in text(page, "facts")
 
     def test_arrow_keys_walk_through_the_tabs(self, page):
         tabs = page.find_elements("css selector", '[role="tab"]')
         assert [tab.get_attribute("data-method") for tab in tabs] == list(METHODS)
-        page.execute_script("arguments[0].focus()", element(page, "tab-ag"))
+        focus(page, "tab-ag")
         seen = {text(page, "facts")}
         for method in [*METHODS[METHODS.index("ag") + 1 :], *METHODS[: METHODS.index("ag")]]:
             press(page, Keys.ARROW_RIGHT)  # past the last comes the first
@@ -264,44 +275,39 @@ class TestPage:
         assert len(reachable) == 1
 
     def test_keyboard_chooses_another_example(self, page):
-        page.execute_script("arguments[0].focus()", element(page, "example"))
+        focus(page, "example")
         press(page, Keys.ARROW_DOWN)
         wait_for(page, "sentence", "casino")
-        gold = explorer.read(FOLDER / "casino.js").data["gold"]
-        assert text(page, "readout").startswith(pair_line("casino", "ag", *gold))
+        assert says(page, "casino", "ag")
         press(page, Keys.END)
         wait_for(page, "note", "sapiens-vh")
         assert text(page, "facts").count("21 × 21") == 1
         assert "#show-apitegromab-ag" in page.current_url
 
     def test_arrow_keys_walk_over_the_heatmap(self, page):
-        page.execute_script("arguments[0].focus()", element(page, "map"))
-        i, j = explorer.read(FOLDER / "street.js").data["gold"]
+        focus(page, "map")
+        i, j = read("street").data["gold"]
         press(page, Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
-        assert text(page, "readout").startswith(pair_line("street", "ag", i + 2, j + 1))
+        assert says(page, "street", "ag", (i + 2, j + 1))
         press(page, Keys.END, Keys.PAGE_DOWN)
-        assert text(page, "readout").startswith(pair_line("street", "ag", i + 12, 59))
+        assert says(page, "street", "ag", (i + 12, 59))
         press(page, Keys.ARROW_RIGHT)  # the edge
-        assert text(page, "readout").startswith(pair_line("street", "ag", i + 12, 59))
+        assert says(page, "street", "ag", (i + 12, 59))
 
     def test_hovering_tells_the_pair_and_its_probability(self, page):
         method = "gibbs"
         element(page, f"tab-{method}").click()
-        tokens = explorer.read(FOLDER / "street.js").data["tokens"]
-        box = page.execute_script(
-            """
-            arguments[0].scrollIntoView({behavior: 'instant'});
-            return arguments[0].getBoundingClientRect().toJSON();
-            """,
-            element(page, "map"),
-        )
+        tokens = read("street").data["tokens"]
+        scroll = "arguments[0].scrollIntoView({behavior: 'instant'});"
+        scroll += "return arguments[0].getBoundingClientRect().toJSON();"
+        box = page.execute_script(scroll, element(page, "map"))
 
         def hover(x: float, y: float) -> tuple[int, int]:
             at = {"type": "mouseMoved", "x": box["x"] + x, "y": box["y"] + y}
             page.execute_cdp_cmd("Input.dispatchMouseEvent", at)
             time.sleep(0.2)  # a browser hands moves out with its next picture
             i, j = map(list.index, tokens, text(page, "readout").split()[:2])
-            assert text(page, "readout").startswith(pair_line("street", method, i, j))
+            assert says(page, "street", method, (i, j))
             return i, j
 
         x, y = box["width"] / 2, box["height"] / 2
@@ -311,22 +317,9 @@ class TestPage:
         assert hover(x + 12, y) in [(i, j + 1), (i, j + 2)]
         assert hover(x, y + 12) in [(i + 1, j), (i + 2, j)]
 
-    def test_lists_the_likeliest_pairs_and_the_mass_shown(self, page):
-        stored = explorer.read(FOLDER / "street.js")
-        rows = page.find_elements("css selector", "#ex-top tr")
-        assert [row.text for row in rows] == [
-            f"{a} {b} {percent(p)}" for a, b, p in stored.data["top"]["ag"]
-        ]
-        log_mu = stored.log_joint(stored.data["joints"]["ag"])[0]
-        for size in (60, 15):
-            page.find_element("css selector", f'#ex-sizes input[value="{size}"]').click()
-            mass = percent(float(log_mu[:size, :size].exp().sum()))
-            assert f"all {size} × {size} pairs shown\n{mass}" in text(page, "facts")
-
     def test_slider_follows_the_published_steps(self, page):
-        data = explorer.read(FOLDER / "street.js").data
-        slider = element(page, "step")
-        page.execute_script("arguments[0].focus()", slider)
+        data = read("street").data
+        slider = focus(page, "step")
         assert slider.get_attribute("aria-valuetext") == "40 steps"
         before = text(page, "compare")
         press(page, Keys.ARROW_RIGHT)
@@ -341,11 +334,6 @@ class TestPage:
         assert slider.get_attribute("aria-valuetext") == "the uniform start"
         assert "solved" in text(page, "compare")
 
-    def test_a_link_shows_what_it_names(self, page):
-        page.find_element("css selector", 'a[href="#show-children-mlm"]').send_keys(Keys.ENTER)
-        wait_for(page, "sentence", "playing in the park")
-        assert element(page, "tab-mlm").get_attribute("aria-selected") == "true"
-
     def test_is_accessible_in_both_themes_with_everything_in_use(self, page):
         for theme in ("light", "dark"):
             set_theme(page, theme)
@@ -357,15 +345,16 @@ class TestPage:
         resize(page, "narrow")
         for name in ("street", "bromide", "bevacizumab"):
             page.execute_script("location.hash = arguments[0]", f"#show-{name}-ag")
-            wait_for(page, "sentence", explorer.read(FOLDER / f"{name}.js").data["text"][0][:8])
+            wait_for(page, "sentence", read(name).data["text"][0][:8])
             time.sleep(0.2)
-            sideways = "const e = document.scrollingElement; return e.scrollWidth - e.clientWidth"
-            assert page.execute_script(sideways) <= 0
+            assert page.execute_script(SIDEWAYS) <= 0
         assert axe(page) == []
 
-    def test_asks_no_other_machine_and_logs_no_error(self, page, address):
-        for name in ("hair", "sulfonate"):
-            page.execute_script("location.hash = arguments[0]", f"#show-{name}-hcb")
+    def test_links_lead_to_examples_and_to_no_other_machine(self, page, address):
+        page.find_element("css selector", 'a[href="#show-children-mlm"]').send_keys(Keys.ENTER)
+        wait_for(page, "sentence", "playing in the park")
+        assert element(page, "tab-mlm").get_attribute("aria-selected") == "true"
+        page.execute_script("location.hash = '#show-sulfonate-hcb'")
         wait_for(page, "note", "SMILES")
         requests = requests_in(page.get_log("performance"))
         assert any(url.endswith("/_static/explore/sulfonate.js") for url in requests)
@@ -377,5 +366,4 @@ class TestPage:
         browser.get((built / PAGE).as_uri() + "#show-guitar-gibbs")
         ready(browser)
         assert "playing" in text(browser, "sentence")
-        gold = explorer.read(FOLDER / "guitar.js").data["gold"]
-        assert text(browser, "readout").startswith(pair_line("guitar", "gibbs", *gold))
+        assert says(browser, "guitar", "gibbs")

@@ -35,7 +35,6 @@ from mlmjoint.studies import records
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 BOOK = sorted((ROOT / "book").glob("*.md"))
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 def test_no_page_is_stale():
@@ -59,37 +58,28 @@ def test_check_changes_nothing_and_fails_on_a_stale_page(monkeypatch, tmp_path, 
     assert pages.main(["--check"]) == 0
 
 
-# Models
-
-
 def test_models_page_says_what_the_cards_say(monkeypatch, tmp_path):
-    shutil.copytree(
-        files.MODELS, tmp_path / "models", ignore=shutil.ignore_patterns("*.safetensors")
-    )
+    """Of the shipped models, and of one that was trained here."""
+    kept = shutil.ignore_patterns("*.safetensors")
+    shutil.copytree(files.MODELS, tmp_path / "models", ignore=kept)
     path = tmp_path / "models" / "en-small" / "card.json"
     card = json.loads(path.read_text())
     card["evaluation"][-1]["uppl"] = 98.7654
     card["model"]["vocabulary"] = 54321
     path.write_text(json.dumps(card))
+    huge = tmp_path / "trained" / "en-huge"
+    huge.mkdir(parents=True)
+    huge.joinpath("card.json").write_text(
+        json.dumps({**card, "name": "en-huge", "recipe": "en-full"})
+    )
     monkeypatch.setattr(files, "MODELS", tmp_path / "models")
+    monkeypatch.setattr(page_models, "trained_folder", lambda: huge.parent)
     page = page_models.page("")
     (row,) = re.findall(r"^\| \[`en-small`\].*", page, re.M)
     assert "98.77" in row and "54,321" in row
     assert page.count("## toy\n") == 1 and "`toy-step-00050`" in page
-
-
-def test_models_page_has_a_model_that_is_not_shipped(monkeypatch, tmp_path):
-    card = json.loads((files.MODELS / "en-small" / "card.json").read_text())
-    card |= {"name": "en-huge", "recipe": "en-full"}
-    (tmp_path / "en-huge").mkdir()
-    (tmp_path / "en-huge" / "card.json").write_text(json.dumps(card))
-    monkeypatch.setattr(page_models, "trained_folder", lambda: tmp_path)
-    page = page_models.page("")
     assert "## en-huge" in page and "--recipe en-full" in page
     assert re.search(r"^\| \[`en-huge`\].*`mlmjoint train`", page, re.M)
-
-
-# Results
 
 
 @pytest.fixture
@@ -131,7 +121,7 @@ def test_tables_are_made_again_when_their_code_changes(study, tmp_path, monkeypa
         assert stored.outdated() == [folder.name]
 
 
-def test_a_study_short_of_its_plan_says_why(study):
+def test_a_study_short_of_its_plan_says_why(study, monkeypatch):
     folder, _ = study
     each = statistics.median(r["seconds"] for r in records.load_study(folder).records)
     assert stored.progress(folder.name) == "30 of 1,000"
@@ -143,39 +133,28 @@ def test_a_study_short_of_its_plan_says_why(study):
     manifest = json.loads((folder / records.MANIFEST).read_text())
     (folder / records.MANIFEST).write_text(json.dumps({**manifest, "n": 2000}))
     assert stored.progress(folder.name) == "30 of 2,000"
-
-
-@pytest.mark.parametrize(("value", "text"), [(0.0331, "0.033"), (99.6, "100"), (12_345, "12,000")])
-def test_times_have_two_digits_and_no_exponent(value, text, study, monkeypatch):
-    folder, _ = study
-    assert stored.brief(value) == text
-    monkeypatch.setattr(stored, "seconds", lambda cell: value)
-    assert f"a pair takes {text} s, " in stored.shortfall(folder.name)
-    assert f"| {text} s |" in page_status.page("")
+    # Times have two digits and no exponent.
+    for value, text in ((0.0331, "0.033"), (99.6, "100"), (12_345, "12,000")):
+        monkeypatch.setattr(stored, "seconds", lambda cell, value=value: value)
+        assert f"a pair takes {text} s, " in stored.shortfall(folder.name)
+        assert f"| {text} s |" in page_status.page("")
 
 
 def test_results_page_shows_what_the_records_say(study):
+    """Means, and differences from AG, which are all read the same way."""
     folder, _ = study
     stored.renew()
-    page = page_results.page("")
-    expected = summary.mean(records.load_study(folder).values("ag", "p_nll"), "p_nll")
-    (row,) = re.findall(r"^\| AG \|.*\|.*\|.*\|.*\|$", page, re.M)[:1]
-    value, interval = str(expected).split(" ", 1)
-    assert f'{value}<span class="interval">{interval}</span>' in row
+    page, data = page_results.page(""), records.load_study(folder)
     assert "30 of 1,000 pairs" in page, "an unfinished study must be called so"
-
-
-def test_comparisons_with_ag_are_all_read_the_same_way(study):
-    folder, _ = study
-    stored.renew()
-    data = records.load_study(folder)
-    rows = page_results._against_ag(stored.read(folder.name)[page_results.PAIRED])
-    (before,) = (row for row in rows if row.startswith("| MRF − AG"))
-    (behind,) = (row for row in rows if row.startswith("| gibbs − AG"))
-    for name, row in (("mrf", before), ("gibbs", behind)):
-        other, ag = data.values(name, "a_kl"), data.values("ag", "a_kl")
-        gap = summary.mean([x - y for x, y in zip(other, ag, strict=True)])
-        value, interval = gap.parts()
+    p_nll = summary.mean(data.values("ag", "p_nll"), "p_nll")
+    rows = [(p_nll, re.findall(r"^\| AG \|.*\|.*\|.*\|.*\|$", page, re.M)[0])]
+    against = page_results._against_ag(stored.read(folder.name)[page_results.PAIRED])
+    for name, label in (("mrf", "MRF"), ("gibbs", "gibbs")):
+        both = zip(data.values(name, "a_kl"), data.values("ag", "a_kl"), strict=True)
+        (row,) = (row for row in against if row.startswith(f"| {label} − AG"))
+        rows.append((summary.mean([x - y for x, y in both]), row))
+    for mean, row in rows:
+        value, interval = mean.parts()
         assert f'{value}<span class="interval">{interval}</span>' in row
 
 
@@ -187,17 +166,12 @@ def test_every_stored_figure_of_a_chapter_is_shown():
     assert shown == drawn
 
 
-# Status and commands
-
-
 def test_status_page_pins_what_the_lock_pins():
     page = (ROOT / "book" / "status.md").read_text(encoding="utf-8")
-    locked = page_status.pins()
     for name in ("torch", "transformers", "jupyter-book"):
-        assert f"{name} {locked[name]}" in page
-    for path in NOTEBOOKS:
-        if f"notebooks/{path.stem}\n" in (ROOT / "_toc.yml").read_text():
-            assert f"(../notebooks/{path.name})" in page
+        assert f"{name} {page_status.pins()[name]}" in page
+    for chapter in notebooks.all_chapters():
+        assert f"(../notebooks/{chapter.path.name})" in page
 
 
 def test_commands_page_has_every_command_at_one_width(monkeypatch):
@@ -211,19 +185,15 @@ def test_commands_page_has_every_command_at_one_width(monkeypatch):
     assert "--as-published" in texts[0]
 
 
-# The first page
-
-
 def test_paths_stop_only_at_what_is_in_the_contents():
     page = page_parts.index((ROOT / "book" / "index.md").read_text(encoding="utf-8"))
     toc = (ROOT / "_toc.yml").read_text(encoding="utf-8")
     paths = page.split("<!-- paths:begin -->")[1].split("<!-- paths:end -->")[0]
-    stops = re.findall(r"\]\(([^ )]+)", paths)
+    stops = [Path(stop) for stop in re.findall(r"\]\(([^ )]+)", paths)]
     assert len(stops) > 12
     for stop in stops:
-        name = Path(stop).stem
-        folder = "notebooks" if stop.endswith(".ipynb") else "book"
-        assert f"file: {folder}/{name}\n" in toc
+        folder = "notebooks" if stop.suffix == ".ipynb" else "book"
+        assert f"file: {folder}/{stop.stem}\n" in toc
 
 
 def test_the_first_page_asks_every_chapter_s_question():
@@ -232,31 +202,23 @@ def test_the_first_page_asks_every_chapter_s_question():
         assert f"{int(chapter.number)}. **{notebooks.link(chapter)}.** {chapter.question}" in page
 
 
-class TestOverview:
-    def test_ratios_are_those_of_the_stored_tables(self):
-        shown = page_parts.panels()
-        assert "toy world" in shown and len(shown) >= 3
-        tables = stored.read("toy-toy-random")
-        gain = tables[page_parts.PAIRED]["MLM − AG"]["P-NLL"]
-        found = shown["toy world"]["random"]["ag"]
-        assert found.low < found.value < found.high
-        assert found == pytest.approx([math.exp(-x) for x in (gain.value, gain.high, gain.low)])
-        own = {row: tables["Perplexity"][row]["P-PPL"].value for row in ("AG", "MLM")}
-        assert found.value == pytest.approx(own["AG"] / own["MLM"], rel=1e-4)
-
-    def test_studies_of_a_few_pairs_are_left_out(self, monkeypatch):
-        monkeypatch.setattr(stored, "count", lambda cell: 19)
-        assert page_parts.panels() == {}
-
-    def test_drawn_again_only_when_a_number_has_changed(self, monkeypatch):
-        first = page_parts.picture("")
-        assert page_parts.picture(first) is first
-        fewer = dict(list(page_parts.panels().items())[:1])
-        monkeypatch.setattr(page_parts, "panels", lambda: fewer)
+def test_overview_shows_ratios_of_the_stored_tables_and_is_drawn_when_one_changes(monkeypatch):
+    shown = page_parts.panels()
+    assert "toy world" in shown and len(shown) >= 3
+    tables = stored.read("toy-toy-random")
+    gain = tables[page_parts.PAIRED]["MLM − AG"]["P-NLL"]
+    ratio = shown["toy world"]["random"]["ag"]
+    assert ratio.low < ratio.value < ratio.high
+    assert ratio == pytest.approx([math.exp(-x) for x in (gain.value, gain.high, gain.low)])
+    own = {row: tables["Perplexity"][row]["P-PPL"].value for row in ("AG", "MLM")}
+    assert ratio.value == pytest.approx(own["AG"] / own["MLM"], rel=1e-4)
+    first = page_parts.picture("")
+    assert page_parts.picture(first) is first
+    with monkeypatch.context() as patch:
+        patch.setattr(page_parts, "panels", lambda: dict([*shown.items()][:1]))
         assert page_parts.picture(first) != first
-
-
-# Effort
+    monkeypatch.setattr(stored, "count", lambda cell: 19)
+    assert page_parts.panels() == {}, "studies of a few pairs are left out"
 
 
 def test_effort_is_processor_time_and_peak_memory():
@@ -283,9 +245,6 @@ def test_effort_stands_on_the_page_once_measured(monkeypatch, tmp_path):
     assert "| 12 s | 1.5 GB |" in text and "2 cores" in text
 
 
-# Pieces of Markdown
-
-
 def test_what_stands_between_two_comments_is_replaced():
     page = "a\n<!-- x:begin -->\nold\n<!-- x:end -->\nb\n"
     fresh = markdown.replace_between(page, "x", ["new", ""])
@@ -294,9 +253,6 @@ def test_what_stands_between_two_comments_is_replaced():
     assert markdown.replace_between(fresh, "x", ["new", ""]) == fresh
     with pytest.raises(ValueError, match="y:begin"):
         markdown.replace_between(page, "y", [])
-
-
-# What the pages say of commands and options
 
 
 def bash_lines(path: Path) -> list[str]:
@@ -330,23 +286,12 @@ def test_errata_lists_the_nine_quirks():
     assert restored == [3, 4, 6, 8], "the page's own sentence on the option names these four"
 
 
-# Links
-
-
-@pytest.mark.parametrize(
-    "page",
-    [README, *BOOK, *sorted((ROOT / "notebooks").glob("*.md"))],
-    ids=lambda p: p.name,
-)
-def test_external_links_are_well_formed(page):
-    text = page.read_text(encoding="utf-8")
-    for link in re.findall(r"\bhttps?:[^\s)>\"'`\]]*", text):
-        parts = urlsplit(link.rstrip(".,;"))
-        assert parts.scheme == "https", link
-        assert re.fullmatch(r"([a-z0-9-]+\.)+[a-z]{2,}", parts.netloc), link
-
-
-# The book on paper
+def test_external_links_are_well_formed():
+    for page in (README, *BOOK, *sorted((ROOT / "notebooks").glob("*.md"))):
+        for link in re.findall(r"\bhttps?:[^\s)>\"'`\]]*", page.read_text(encoding="utf-8")):
+            parts = urlsplit(link.rstrip(".,;"))
+            assert parts.scheme == "https", (page.name, link)
+            assert re.fullmatch(r"([a-z0-9-]+\.)+[a-z]{2,}", parts.netloc), (page.name, link)
 
 
 @pytest.mark.skipif(pdf.find_browser() is None, reason="chromium is not installed")
