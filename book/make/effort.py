@@ -22,7 +22,7 @@ from mlmjoint.notebook import reproduce
 from mlmjoint.notebook.chapter import PROFILES
 
 STUDIES = "studies"  # the key of the studies that the quick profile makes again
-_REMAKE = "from mlmjoint.reproduce import remake_studies; remake_studies()"
+_REMAKE = "from mlmjoint.notebook.reproduce import remake_studies; remake_studies()"
 
 
 def effort_path(profile: str) -> Path:

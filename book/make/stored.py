@@ -18,7 +18,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from mlmjoint import files, names
-from mlmjoint.analysis import stats, summary, table
+from mlmjoint.analysis import columns, stats, summary, table
 from mlmjoint.analysis.table import Entry, Sheet, to_csv
 from mlmjoint.studies import plan, records
 from mlmjoint.studies.records import RECORDS, Study, read_manifest
@@ -27,7 +27,7 @@ PROFILE = "full"
 SOURCES = "sources.json"
 DIGITS = 7  # the precision of records
 # The tables are also renewed when code that reads records or makes tables changes.
-CODE = tuple(Path(module.__file__) for module in (names, records, summary, stats, table))
+CODE = tuple(Path(module.__file__) for module in (names, records, columns, summary, stats, table))
 
 
 def cells() -> list[str]:

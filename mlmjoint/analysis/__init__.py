@@ -1,7 +1,7 @@
 """From records to statements: intervals, tests, printed sheets, claims, distances, costs.
 
-The modules are ``claims``, ``comparisons``, ``costs``, ``distance``, ``stats``, ``summary``,
-``table`` and ``truth``; the names below are those that chapters use most.
+The modules are ``claims``, ``columns``, ``comparisons``, ``costs``, ``distance``, ``stats``,
+``summary``, ``table`` and ``truth``; the names below are those that chapters use most.
 """
 
 from ..lazy import exports
@@ -12,8 +12,9 @@ __getattr__, __dir__, _names = exports(
     {
         "stats": "Comparison Interval bootstrap holm sign_flip slope spearman with_holm",
         "table": "Entry Sheet number",
-        "claims": "Claim Sentences column compare finished title verdict_sheet",
-        "comparisons": "by_corpus differences gains starred",
+        "columns": "column compare finished gains starred title",
+        "claims": "Claim Sentences verdict_sheet",
+        "comparisons": "by_corpus differences",
     },
 )
 __all__ = ["BASELINES", "LABELS", "PAPER", *_names]

@@ -26,17 +26,13 @@ import numpy as np
 
 from ..errors import InputError
 from ..names import PAPER, UNARY, label
-from ..studies import plan
 from ..studies.records import Study
-from . import summary
-from .stats import Comparison, Interval, paired_test, slope, with_holm
-from .summary import HEADINGS
-from .table import Entry, Sheet
+from .columns import HEADINGS, NATS, column, compare, finished, gains, title
+from .stats import Comparison, Interval, slope, with_holm
+from .table import Entry, Sheet, Shown
 
 RESOLUTION = 1e-5  # nats; the tolerance AG is solved to
 CONFIRMED, DENIED, OPEN = "confirmed", "denied", "not decided at this n"
-CORPORA = {"snli-dev": "SNLI dev", "snli": "SNLI", "xsum": "XSUM"}
-NATS = {**summary.NATS, "kl_true": "KL"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,7 @@ class Claim:
     study: str
     n: int
     verdict: str
-    tests: tuple[Comparison, ...]
+    tests: Sequence[Comparison]
     reason: str
 
     @property
@@ -57,50 +53,6 @@ class Claim:
     @property
     def short_verdict(self) -> str:
         return self.verdict.removesuffix(" at this n")
-
-    @property
-    def decisive(self) -> Comparison:
-        """The test that supports the claim least: the lowest mean of those that deny it, else of
-        those that do not confirm it, else of all."""
-        return _weakest(self.tests)
-
-
-def title(study: Study) -> str:
-    """The name of a study on pages: "en-small, SNLI dev, random"; otherwise that of its folder."""
-    for profile in plan.GROUPS:
-        for cell in plan.plans_of(profile):
-            if cell.name == study.name:
-                corpus = CORPORA.get(cell.data, cell.data)
-                return ", ".join(dict.fromkeys([cell.model, corpus, cell.pairs]))
-    return study.name
-
-
-def finished(studies: Iterable[Study]) -> list[Study]:
-    """The studies with enough pairs for a test, in their order."""
-    enough = [study for study in studies if len(study.records) > 1]
-    if not enough:
-        raise InputError("no study has two finished pairs yet; run one with `mlmjoint study`")
-    return enough
-
-
-def column(study: Study, name: str, metric: str) -> np.ndarray:
-    """One metric of a construction over the examples, (n,); an error if it was not measured."""
-    values = study.values(name, metric)
-    if not values or any(value is None for value in values):
-        raise InputError(f"{study.folder} has no {metric} of {name!r}; choose another study")
-    return np.asarray(values, dtype=float)
-
-
-def gaps(study: Study, metric: str, first: str, second: str) -> np.ndarray:
-    """First minus second over the examples, (n,); NaN where both are infinite."""
-    with np.errstate(invalid="ignore"):
-        return column(study, first, metric) - column(study, second, metric)
-
-
-def compare(study: Study, metric: str, pairs: Sequence[tuple[str, str]], seed=0):
-    """A paired test of each (first, second) on the same examples, Holm's correction over all."""
-    tests = [paired_test(*pair, gaps(study, metric, *pair), seed) for pair in pairs]
-    return tuple(with_holm(tests))
 
 
 def decide(tests: Sequence[Comparison]) -> str:
@@ -118,7 +70,9 @@ def _failed(test: Comparison) -> bool:
     return test.significant and test.interval.value < -RESOLUTION
 
 
-def _weakest(tests: Sequence[Comparison]) -> Comparison:
+def decisive(tests: Sequence[Comparison]) -> Comparison:
+    """The test that supports a claim least: the lowest mean of those that deny it, else of those
+    that do not confirm it, else of all."""
     failed = [t for t in tests if _failed(t)]
     candidates = failed or [t for t in tests if not _passed(t)] or tests
     # ∞ − ∞ says less than any number.
@@ -126,7 +80,7 @@ def _weakest(tests: Sequence[Comparison]) -> Comparison:
 
 
 def _claim(study: Study, text: str, tests: Sequence[Comparison], reason: str) -> Claim:
-    return Claim(text, title(study), len(study.records), decide(tests), tuple(tests), reason)
+    return Claim(text, title(study), len(study.records), decide(tests), tests, reason)
 
 
 def best(study: Study, metric: str = "p_nll", method: str = "ag", rivals=PAPER, seed=0) -> Claim:
@@ -137,7 +91,7 @@ def best(study: Study, metric: str = "p_nll", method: str = "ag", rivals=PAPER, 
     """
     rivals = [name for name in rivals if name != method and name in study.methods]
     tests = compare(study, metric, [(name, method) for name in rivals], seed)
-    weakest, own = _weakest(tests), label(method)
+    weakest, own = decisive(tests), label(method)
     better = [label(t.first) for t in tests if _failed(t)]
     rest = [label(t.first) for t in tests if not _passed(t)]
     if better:
@@ -149,30 +103,23 @@ def best(study: Study, metric: str = "p_nll", method: str = "ag", rivals=PAPER, 
         if not math.isnan(weakest.interval.value):
             lowest = own if weakest.interval.value >= 0 else label(weakest.first)
             reason = f"{lowest} has the lowest mean, but {reason}"
-    reason += f"{label(weakest.first)} − {own}: {_numbers(weakest, metric, len(tests))}."
     text = f"{own} is best of the paper's constructions in {HEADINGS[metric]}"
-    return _claim(study, text, tests, reason)
+    return _claim(study, text, tests, f"{reason}{_numbers(weakest, metric, len(tests))}.")
 
 
 def beats_own(study: Study, method: str = "ag", seed: int = 0) -> Claim:
     """Do a joint's conditionals predict gold tokens better than the MLM's own do?"""
-    tests = compare(study, "u_nll", [(UNARY, method)], seed)
-    share = np.mean(gaps(study, "u_nll", UNARY, method) > 0)
-    reason = (
-        f"MLM's own − {label(method)}: {_numbers(tests[0], 'u_nll')}; "
-        f"{label(method)} is lower in {share:.0%} of the pairs."
-    )
-    return _claim(
-        study, f"{label(method)}'s conditionals beat the MLM's own in U-PPL", tests, reason
-    )
+    tests, name = compare(study, "u_nll", [(UNARY, method)], seed), label(method)
+    share = np.mean(column(study, UNARY, "u_nll") > column(study, method, "u_nll"))
+    reason = f"{_numbers(tests[0], 'u_nll')}; {name} is lower in {share:.0%} of the pairs."
+    return _claim(study, f"{name}'s conditionals beat the MLM's own in U-PPL", tests, reason)
 
 
 def worse_than_mlm(study: Study, method: str = "mrf", metric: str = "p_nll", seed=0) -> Claim:
     """Is a construction worse than treating the two positions as independent?"""
     tests = compare(study, metric, [(method, "mlm")], seed)
-    reason = f"{label(method)} − MLM: {_numbers(tests[0], metric)}."
     text = f"{label(method)} is worse than the plain MLM in {HEADINGS[metric]}"
-    return _claim(study, text, tests, reason)
+    return _claim(study, text, tests, f"{_numbers(tests[0], metric)}.")
 
 
 def shrinks(study: Study, method: str = "ag", by: str = "distance", seed: int = 0) -> Claim | None:
@@ -184,37 +131,32 @@ def shrinks(study: Study, method: str = "ag", by: str = "distance", seed: int = 
     distances = [record.get(by) for record in study.records]
     if None in distances or len(set(distances)) < 2:
         return None
-    gain = gaps(study, "p_nll", "mlm", method)
-    # ∞ − ∞ is NaN; like ∞ and −∞ it leaves the slope undefined.
-    trend = slope(np.log2(distances), np.where(np.isfinite(gain), gain, np.inf), seed)
+    trend = slope(np.log2(distances), gains(study, method), seed)
     value, low, high = trend.interval
     lost = trend._replace(first="loss per doubling", interval=Interval(-value, -high, -low))
     what = "token distance" if by == "distance" else "distance in the tree"
-    reason = f"Each doubling of the {what} costs {_numbers(lost, 'p_nll')}."
+    reason = f"Each doubling of the {what} costs {_amount(lost, 'p_nll')}."
     return _claim(study, f"{label(method)}'s gain over the MLM shrinks with {what}", [lost], reason)
 
 
 def claims(study: Study, seed: int = 0) -> list[Claim]:
     """Every claim of the paper that the study can answer, in the paper's order."""
-    all_claims = [best(study, metric, seed=seed) for metric in ("p_nll", "u_nll")]
-    all_claims.append(beats_own(study, seed=seed))
-    all_claims += [worse_than_mlm(study, method, seed=seed) for method in ("mrf", "mrf-l")]
-    all_claims.append(shrinks(study, seed=seed))
-    return [claim for claim in all_claims if claim is not None]
+    own = [best(study, metric, seed=seed) for metric in ("p_nll", "u_nll")]
+    own.append(beats_own(study, seed=seed))
+    own += [worse_than_mlm(study, method, seed=seed) for method in ("mrf", "mrf-l")]
+    return [claim for claim in (*own, shrinks(study, seed=seed)) if claim]
 
 
 def verdicts(studies: Sequence[Study], seed: int = 0) -> str:
     """The paper's claims on each study of two pairs or more, one sentence with a verdict each."""
-    out = []
-    for study in finished(studies):
-        lacking = [name for name in PAPER if name not in study.methods]
-        if lacking:
+    studies = finished(studies)
+    for study in studies:
+        if lacking := [name for name in PAPER if name not in study.methods]:
             raise InputError(
                 f"{study.folder} has no {', '.join(lacking)}; the paper's claims are about "
                 f"{' '.join(PAPER)}: choose a study of these"
             )
-        out.append(f"{Sentences(claims(study, seed))!r}\n")
-    return "\n".join(out)
+    return "\n".join(f"{Sentences(claims(study, seed))!r}\n" for study in studies)
 
 
 def changes(study: Study, seed: int = 0) -> list[tuple[Claim, Claim]]:
@@ -225,14 +167,14 @@ def changes(study: Study, seed: int = 0) -> list[tuple[Claim, Claim]]:
     return [(early, now) for early, now in both if early.verdict != now.verdict]
 
 
-def sometimes(made: Sequence[Claim], where: str = "All studies") -> Claim:
+def sometimes(claims: Sequence[Claim], where: str = "All studies") -> Claim:
     """One-test claims of several studies as one: does it hold in at least one of them?
 
     Holm's correction is then over the studies: with enough of them one would succeed by chance. It
     is denied only if every study denies it.
     """
-    tests = tuple(with_holm([claim.tests[0] for claim in made]))
-    yes = [claim.study for claim, t in zip(made, tests, strict=True) if _passed(t)]
+    tests = with_holm([claim.tests[0] for claim in claims])
+    yes = [claim.study for claim, t in zip(claims, tests, strict=True) if _passed(t)]
     no = sum(map(_failed, tests))
     verdict = CONFIRMED if yes else DENIED if no == len(tests) else OPEN
     those = f" ({'; '.join(yes)})" if yes else ""
@@ -240,78 +182,75 @@ def sometimes(made: Sequence[Claim], where: str = "All studies") -> Claim:
         f"Yes in {len(yes)} of {len(tests)} studies{those}, the reverse in {no}, "
         f"by Holm's p over the {len(tests)}."
     )
-    n = sum(claim.n for claim in made)
-    return Claim(f"Sometimes {made[0].text}", where, n, verdict, tests, reason)
+    n = sum(claim.n for claim in claims)
+    return Claim(f"Sometimes {claims[0].text}", where, n, verdict, tests, reason)
 
 
-class Sentences:
+class Sentences(Shown):
     """Claims as a notebook shows them: a list on a page, lines in a terminal."""
 
     def __init__(self, claims: Sequence[Claim]):
-        self.claims = list(claims)
-
-    def __repr__(self) -> str:
-        return "\n".join(
-            textwrap.fill(claim.sentence, 88, initial_indent="- ", subsequent_indent="  ")
-            for claim in self.claims
-        )
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        items = "".join(f"<li>{_item(claim)}</li>\n" for claim in self.claims)
-        return {"text/html": f'<ul class="claims">\n{items}</ul>', "text/plain": repr(self)}
-
-
-def _item(claim: Claim) -> str:
-    study, text, verdict, reason = map(
-        html.escape, (claim.study, claim.text, claim.verdict, claim.reason)
-    )
-    return f"{study} (n = {claim.n}). {text}: <strong>{verdict}</strong>. {reason}"
+        dash = {"initial_indent": "- ", "subsequent_indent": "  "}
+        lines = [textwrap.fill(claim.sentence, 88, **dash) for claim in claims]
+        items = []
+        for one in claims:
+            study, text, verdict, reason = map(
+                html.escape, (one.study, one.text, one.verdict, one.reason)
+            )
+            verdict = f"<strong>{verdict}</strong>"
+            items.append(f"<li>{study} (n = {one.n}). {text}: {verdict}. {reason}</li>\n")
+        page = f'<ul class="claims">\n{"".join(items)}</ul>'
+        super().__init__("\n".join(lines), "text/html", page)
 
 
-def tally(made: Sequence[Claim]) -> Sheet:
+def tally(claims: Sequence[Claim]) -> Sheet:
     """How often each claim was confirmed, denied, or left open, over the studies."""
-    rows: dict[str, list[int]] = {}
-    for claim in made:
-        counts = rows.setdefault(claim.text, [0, 0, 0])
-        counts[(CONFIRMED, DENIED, OPEN).index(claim.verdict)] += 1
-    return Sheet(
-        "Verdicts over the studies",
-        ["claim", CONFIRMED, DENIED, "not decided"],
-        [[text, *map(Entry, counts)] for text, counts in rows.items()],
-    )
+    found: dict[str, list[str]] = {}
+    for claim in claims:
+        found.setdefault(claim.text, []).append(claim.verdict)
+    verdicts = (CONFIRMED, DENIED, OPEN)
+    rows = [[text, *(Entry(some.count(v)) for v in verdicts)] for text, some in found.items()]
+    return Sheet("Verdicts over the studies", ["claim", CONFIRMED, DENIED, "not decided"], rows)
 
 
-def grid(made: Sequence[Claim]) -> Sheet:
+def grid(claims: Sequence[Claim]) -> Sheet:
     """Verdicts at a glance: a row for each study, a column for each claim."""
-    texts = list(dict.fromkeys(claim.text for claim in made))
-    by_study: dict[str, dict[str, str]] = {}
-    for claim in made:
-        by_study.setdefault(claim.study, {})[claim.text] = claim.short_verdict
-    rows = [[study, *map(found.get, texts)] for study, found in by_study.items()]
+    texts = list(dict.fromkeys(claim.text for claim in claims))
+    found: dict[str, dict[str, str]] = {}
+    for claim in claims:
+        found.setdefault(claim.study, {})[claim.text] = claim.short_verdict
+    rows = [[study, *map(verdicts.get, texts)] for study, verdicts in found.items()]
     return Sheet("Verdicts, study by study", ["study", *texts], rows)
 
 
-def verdict_sheet(made: Sequence[Claim], heading: str, unit: str = "nats per token") -> Sheet:
+def verdict_sheet(claims: Sequence[Claim], heading: str, unit: str = "nats per token") -> Sheet:
     """Claims side by side: their verdicts and the test that supports each least."""
     rows = []
-    for claim in made:
-        test = claim.decisive
-        against = " − ".join(map(label, filter(None, (test.first, test.second))))
+    for claim in claims:
+        test = decisive(claim.tests)
         numbers = Entry(*test.interval, kind="difference"), Entry(test.p_holm, kind="p")
-        rows.append([claim.study, claim.short_verdict, against, *numbers, Entry(claim.n)])
+        rows.append([claim.study, claim.short_verdict, _names(test), *numbers, Entry(claim.n)])
     columns = ["study", "verdict", "weakest test", "difference", "p (Holm)", "n"]
     return Sheet(f"{heading}? ({unit})", columns, rows)
 
 
+def _names(test: Comparison) -> str:
+    return " − ".join(map(label, filter(None, (test.first, test.second))))
+
+
 def _numbers(test: Comparison, metric: str, count: int = 1) -> str:
-    """+0.014 [+0.006, +0.023] nats of P-NLL, p = 0.026 (Holm over 4 tests)."""
+    """MLM − AG: +0.014 [+0.006, +0.023] nats of P-NLL, p = 0.026 (Holm over 4 tests)."""
+    return f"{_names(test)}: {_amount(test, metric, count)}"
+
+
+def _amount(test: Comparison, metric: str, count: int = 1) -> str:
     entry = Entry(*test.interval, kind="difference")
     text = f"{' '.join(entry.parts(3))} nats of {NATS[metric]}"
     if math.isnan(test.p_holm):
         return f"{text}, no test: the differences are constant or not finite"
-    p = Entry(test.p_holm, kind="p").parts()[0]
-    p = f"p {p}" if p.startswith("<") else f"p = {p}"
-    text += f", {p}" + (f" (Holm over {count} tests)" if count > 1 else "")
+    p = str(Entry(test.p_holm, kind="p"))
+    text += f", p {p}" if p.startswith("<") else f", p = {p}"
+    text += f" (Holm over {count} tests)" if count > 1 else ""
     return text + ", no interval and so no verdict" * math.isnan(test.interval.low)
 
 

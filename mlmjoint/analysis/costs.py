@@ -15,9 +15,10 @@ where the dots stand for what is done once per sequence: see :func:`fast_flops`.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .. import files
 from ..errors import InputError
@@ -31,8 +32,7 @@ WORKS = {"five": "the paper's five constructions", "study": "the whole record"}
 STATED_HOURS = 48.0  # "about two days" a cell on a GPU: the authors' own figure for theirs
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """What the cost of a post-layer-norm encoder depends on."""
 
     layers: int
@@ -46,6 +46,11 @@ class Shape:
     def embedded(self) -> int:
         return self.width if self.embedding is None else self.embedding
 
+    @property
+    def widening(self) -> int:
+        """Multiply-adds of the product that widens a token's embedding to the layers' width."""
+        return 0 if self.embedding is None else self.embedding * self.width
+
     @classmethod
     def of(cls, config) -> Shape:
         """Read from a transformers configuration or the content of a config.json."""
@@ -58,13 +63,12 @@ class Shape:
         names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
         if kind == "distilbert":
             names = ("n_layers", "dim", "n_heads", "hidden_dim")
-        # ALBERT widens its embeddings even where both widths are the same.
-        narrow = config.get("embedding_size") if kind in ("albert", "electra") else None
-        if kind == "electra" and narrow == config["hidden_size"]:
-            narrow = None
-        layers, *sizes = (config[name] for name in names)
+        layers, width, *sizes = (config[name] for name in names)
         layers *= config.get("inner_group_num", 1)  # ALBERT's
-        return cls(layers, *sizes, config["vocab_size"], narrow)
+        narrow = config.get("embedding_size") if kind in ("albert", "electra") else None
+        # ALBERT widens its embeddings even where both widths are the same.
+        narrow = None if kind == "electra" and narrow == width else narrow
+        return cls(layers, width, *sizes, config["vocab_size"], narrow)
 
 
 def _shipped(name: str) -> Shape:
@@ -87,8 +91,7 @@ SHAPES = {
 }
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(NamedTuple):
     """A GPU by its maker's data sheet: what it could do at most, not what it does."""
 
     name: str
@@ -114,22 +117,37 @@ def fast_flops(shape: Shape, length: int, tokens: tuple[int, int] | None = None)
     True
     """
     at_a, at_b = tokens or (shape.vocab, shape.vocab)
-    once = 2 * _first_layer_once(shape, length)
-    if shape.layers > 1:
+    T, L, H, F, h = length, shape.layers, shape.width, shape.inner, shape.heads
+    E, widening, read = shape.embedded, shape.widening, length if shape.layers > 1 else 1
+    # Once: queries, keys, values and attention of the tokens that no substitution changes.
+    once = 2 * (T * (widening + 3 * H**2) + read * (2 * (T - 1) * H + H**2))
+    # The new token's query, key, value and output; its share folded into every query's blend;
+    # one feed-forward block, and the head up to its last product.
+    each = widening + 4 * H**2 + read * (H + 2 * h * H) + 2 * H * F + H * E
+    if L > 1:
         # w1 behind the output projection and on the layer norm's shift, for both tables.
-        once += (shape.width + 1) * shape.width * shape.inner
-    per_token = _substitution(shape, length)
-    heads = 2 * at_a * at_b * shape.embedded
+        once += 4 * T * H * F + (H + 1) * H * F
+        each += 2 * (T - 1) * H + H**2  # the new token's own attention
+        each += T * (2 * h * F + H * F)  # w1 in every query's blend, w2 at every position
+        each += (L - 2) * T * (4 * H**2 + 2 * H * F + 2 * T * H)
+        # The last layer at one position: query, key side, value side, output, feed-forward.
+        each += 4 * H**2 + 2 * T * h * H + 2 * H * F
     # The two predictions with both masked run the whole encoder, and the head at one position.
-    masked = 2 * (_encoder(shape, length) + _head(shape, shape.vocab))
-    return 2 * (once + (at_a + at_b) * per_token + heads + masked)
+    masked = 2 * (_encoder(shape, T) + E * (H + shape.vocab))
+    return 2 * (once + (at_a + at_b) * each + 2 * at_a * at_b * E + masked)
 
 
 def plain_flops(shape: Shape, length: int, tokens: tuple[int, int] | None = None) -> int:
     """Operations of the same tables by ``model(...)``: every layer and the head, everywhere."""
     at_a, at_b = tokens or (shape.vocab, shape.vocab)
-    sequence = _encoder(shape, length) + length * _head(shape, shape.vocab)
-    return 2 * (at_a + at_b + 1) * sequence
+    head = shape.embedded * (shape.width + shape.vocab)
+    return 2 * (at_a + at_b + 1) * (_encoder(shape, length) + length * head)
+
+
+def _encoder(shape: Shape, length: int) -> int:
+    """Multiply-adds of all layers at all positions of one sequence."""
+    layer = 4 * shape.width**2 + 2 * shape.width * shape.inner + 2 * length * shape.width
+    return length * (shape.layers * layer + shape.widening)
 
 
 def pair_bytes(vocab: int | tuple[int, int], kept_q: bool = False) -> int:
@@ -150,9 +168,7 @@ def mean_over(lengths: Mapping[str, int], cost: Callable[[int], float]) -> float
     return sum(count * cost(int(length)) for length, count in lengths.items()) / total
 
 
-def gpu_hours(
-    pairs: int, flops: float, traffic: float, gpu: Gpu, share: float
-) -> tuple[float, float]:
+def gpu_hours(pairs: int, flops: float, traffic: float, gpu: Gpu, share: float):
     """Hours for the tables and for the joints of ``pairs`` pairs.
 
     The tables are bound by arithmetic (``flops`` a pair), the passes over them by memory
@@ -176,12 +192,11 @@ def paper_cells() -> list[dict]:
     lengths = measured("lengths")["lengths"]
     rows = []
     for cell in plan.plans_of("paper"):
-        shape, counts = SHAPES[cell.model], lengths[cell.data]
-        fast, plain = (
-            mean_over(counts, lambda t, s=shape, c=count: c(s, t))
-            for count in (fast_flops, plain_flops)
-        )
-        rows.append({"cell": cell, "fast": fast, "plain": plain})
+        row = {"cell": cell}
+        for name, count in (("fast", fast_flops), ("plain", plain_flops)):
+            cost = functools.partial(count, SHAPES[cell.model])
+            row[name] = mean_over(lengths[cell.data], cost)
+        rows.append(row)
     return rows
 
 
@@ -192,52 +207,3 @@ def measured(name: str) -> dict:
         if path.is_file():
             return json.loads(path.read_text(encoding="utf-8"))
     raise InputError(f"no measurements {name!r} are stored; `make bench` in a clone makes them")
-
-
-# Multiply-adds from here on; the functions above double them.
-
-
-def _encoder(shape: Shape, length: int) -> int:
-    """All layers at all positions of one sequence."""
-    width = shape.width
-    layer = 4 * width**2 + 2 * width * shape.inner + 2 * length * width
-    return length * (shape.layers * layer + _widening(shape))
-
-
-def _head(shape: Shape, outputs: int) -> int:
-    return shape.width * shape.embedded + shape.embedded * outputs
-
-
-def _widening(shape: Shape) -> int:
-    """Embeddings narrower than the layers are widened by a product."""
-    return 0 if shape.embedding is None else shape.embedding * shape.width
-
-
-def _first_layer_once(shape: Shape, length: int) -> int:
-    """Queries, keys, values and attention of the tokens that no substitution changes."""
-    width = shape.width
-    read = length if shape.layers > 1 else 1
-    project = length * (_widening(shape) + 3 * width**2)
-    folded = 2 * length * width * shape.inner if shape.layers > 1 else 0
-    return project + read * (2 * (length - 1) * width + width**2) + folded
-
-
-def _substitution(shape: Shape, length: int) -> int:
-    """One token written at the open position, up to what the last product of the head reads."""
-    width, inner, heads = shape.width, shape.inner, shape.heads
-    single = shape.layers == 1
-    read = 1 if single else length
-    ffn = 2 * width * inner
-    # The new token's query, key, value and output; its share folded into every query's blend.
-    first = _widening(shape) + 4 * width**2 + read * (width + 2 * heads * width)
-    if single:
-        first += ffn
-    else:
-        first += 2 * (length - 1) * width + width**2  # the new token's own attention
-        # w1 of its value, of its own state, and in every query's blend; w2 at every position.
-        first += ffn + length * (2 * heads * inner + width * inner)
-    middle = length * (4 * width**2 + ffn + 2 * length * width)
-    # At one position: query, key side, value side and output, against all states.
-    last = 4 * width**2 + 2 * length * heads * width + ffn
-    layers = first if single else first + (shape.layers - 2) * middle + last
-    return layers + width * shape.embedded

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,8 +25,8 @@ class Interval(NamedTuple):
     """A statistic with its 95 % confidence interval; the ends are NaN where there is none."""
 
     value: float
-    low: float
-    high: float
+    low: float = np.nan
+    high: float = np.nan
 
 
 class Comparison(NamedTuple):
@@ -49,8 +49,7 @@ class Comparison(NamedTuple):
         Sign flips ignore skewness: they find a difference too easily where most examples differ a
         little one way and a few differ a lot the other way. The interval corrects some of that.
         """
-        _, low, high = self.interval
-        return self.p_holm < LEVEL and (low > 0 or high < 0)
+        return self.p_holm < LEVEL and (self.interval.low > 0 or self.interval.high < 0)
 
 
 def bootstrap(values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES) -> Interval:
@@ -68,7 +67,7 @@ def bootstrap(values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES
     x = np.asarray(values, dtype=float)
     mean = float(x.mean())
     if len(x) == 1 or not np.isfinite(x).all():
-        return Interval(mean, np.nan, np.nan)
+        return Interval(mean)
     if np.ptp(x) == 0:
         return Interval(mean, mean, mean)
     # The jackknife of a mean is as skewed as the values themselves.
@@ -156,20 +155,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
     """
-    p = np.asarray(p_values, dtype=float)
-    out = np.full(len(p), np.nan)
-    valid = np.flatnonzero(~np.isnan(p))
-    order = valid[np.argsort(p[valid], kind="stable")]
-    worst = 0.0
-    for rank, index in enumerate(order):
-        worst = max(worst, min(1.0, float(p[index]) * (len(order) - rank)))
-        out[index] = worst
-    return out.tolist()
+    p = np.array(p_values, dtype=float)
+    order = np.argsort(p, kind="stable")[: np.count_nonzero(~np.isnan(p))]  # NaN sorts last
+    p[order] = np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)).clip(max=1)
+    return p.tolist()
 
 
-def paired_test(
-    first: str, second: str, differences: Sequence[float], seed=0, resamples=RESAMPLES
-) -> Comparison:
+def paired_test(first: str, second: str, differences, seed=0, resamples=RESAMPLES) -> Comparison:
     """Interval and sign-flip p of the differences first − second, not yet corrected."""
     p = sign_flip(differences, seed, resamples)
     return Comparison(first, second, bootstrap(differences, seed, resamples), p, p)
@@ -179,16 +171,6 @@ def with_holm(tests: Sequence[Comparison]) -> list[Comparison]:
     """The same tests corrected as one family."""
     corrected = holm([test.p for test in tests])
     return [test._replace(p_holm=p) for test, p in zip(tests, corrected, strict=True)]
-
-
-def compare_all(columns: Mapping[str, Sequence[float]], seed: int = 0) -> list[Comparison]:
-    """A paired test for every two columns, corrected over all of them."""
-    tests = []
-    for first, second in itertools.combinations(columns, 2):
-        with np.errstate(invalid="ignore"):  # ∞ − ∞
-            difference = np.subtract(columns[first], columns[second])
-        tests.append(paired_test(first, second, difference, seed))
-    return with_holm(tests)
 
 
 def false_alarms(differences: Sequence[float], seed: int = 0, samples: int = 400) -> float:
@@ -202,56 +184,45 @@ def false_alarms(differences: Sequence[float], seed: int = 0, samples: int = 400
     return sum(paired_test("", "", row, seed, 1000).significant for row in samples_drawn) / samples
 
 
-def spearman(
-    x: Sequence[float], y: Sequence[float], seed: int = 0, resamples: int = RANK_RESAMPLES
-) -> Comparison:
-    """Spearman's rank correlation; tied values share their mean rank, in every resample anew.
-
-    Infinite values are ranked like others.
+def spearman(x, y, seed: int = 0, resamples: int = RANK_RESAMPLES) -> Comparison:
+    """Spearman's rank correlation of x (n,) and y (n,), which may be infinite; tied values share
+    their mean rank, in every resample anew.
 
     >>> round(spearman([1, 2, 3, 4, 5, 6], [1, 3, 2, 4, 6, 5]).interval.value, 3)
     0.886
     """
     # Only the order counts, so ranks can replace the values, infinite ones included.
-    return _associate(rankdata(x), rankdata(y), _weighted_spearman, seed, resamples)
+    return _associate(rankdata(x), rankdata(y), True, seed, resamples)
 
 
-def slope(
-    x: Sequence[float], y: Sequence[float], seed: int = 0, resamples: int = RANK_RESAMPLES
-) -> Comparison:
-    """Least-squares slope of y on x; no interval and no test if a value is infinite.
+def slope(x, y, seed: int = 0, resamples: int = RANK_RESAMPLES) -> Comparison:
+    """Least-squares slope of y (n,) on x (n,); no interval and no test if a value is infinite.
 
     >>> slope([1, 2, 3, 4], [2, 4, 6, 8]).interval.value
     2.0
     """
-    x, y = (np.asarray(values, dtype=float) for values in (x, y))
-    if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        return _untested(np.nan)
-    return _associate(x, y, _weighted_slope, seed, resamples)
+    return _associate(
+        np.asarray(x, dtype=float), np.asarray(y, dtype=float), False, seed, resamples
+    )
 
 
-def _associate(x, y, statistic: Callable, seed: int, resamples: int) -> Comparison:
-    n = len(x)
-    if n < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return _untested(np.nan)
-    value = float(statistic(x, y, np.ones((1, n)))[0])
-    rng = np.random.default_rng(seed)
-    draws = [statistic(x, y, _draw_counts(rng, rows, n)) for rows in _steps(resamples, STEP)]
-    draws = np.concatenate(draws)
-    draws = draws[np.isfinite(draws)]  # a resample without spread in x or y has no statistic
+def _associate(x, y, ranked: bool, seed: int, resamples: int) -> Comparison:
+    n, finite = len(x), np.isfinite(x).all() and np.isfinite(y).all()
+    if n < 3 or not finite or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return Comparison("", "", Interval(np.nan), np.nan, np.nan)
+    value = float(associations(x, y, np.ones((1, n)), ranked)[0])
     p = _permutation_p(x, y, seed, resamples)
+    rng = np.random.default_rng(seed)
+    counts = (_draw_counts(rng, rows, n) for rows in _steps(resamples, STEP))
+    draws = np.concatenate([associations(x, y, block, ranked) for block in counts])
+    draws = draws[np.isfinite(draws)]  # a resample without spread in x or y has no statistic
     # Points in perfect order stay so in every resample, which says nothing about the next point.
     if len(draws) < resamples / 2 or np.ptp(draws) < 1e-12 * abs(value):
-        return _untested(value, p)
-    left_out = np.concatenate(
-        [statistic(x, y, 1.0 - np.eye(n)[start : start + STEP]) for start in range(0, n, STEP)]
-    )
-    influence = np.nanmean(left_out) - left_out[np.isfinite(left_out)]
+        return Comparison("", "", Interval(value), p, p)
+    without = (1.0 - np.eye(n)[start : start + STEP] for start in range(0, n, STEP))
+    jackknife = np.concatenate([associations(x, y, block, ranked) for block in without])
+    influence = np.nanmean(jackknife) - jackknife[np.isfinite(jackknife)]
     return Comparison("", "", _bca(value, draws, influence), p, p)
-
-
-def _untested(value: float, p: float = np.nan) -> Comparison:
-    return Comparison("", "", Interval(value, np.nan, np.nan), p, p)
 
 
 def _permutation_p(x, y, seed: int, resamples: int) -> float:
@@ -277,23 +248,18 @@ def _studentised(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return (rows @ x) / np.sqrt(rows**2 @ x**2)
 
 
-def _weighted_slope(x, y, counts: np.ndarray) -> np.ndarray:
-    """The slope in each resample, (R,); counts (R, n) say how often each example was drawn."""
-    return _moments(np.broadcast_to(x, counts.shape), np.broadcast_to(y, counts.shape), counts)[0]
+def associations(x, y, counts: np.ndarray, ranked: bool) -> np.ndarray:
+    """Rank correlation or slope in each resample, (R,), NaN without spread.
 
-
-def _weighted_spearman(x, y, counts: np.ndarray) -> np.ndarray:
-    return _moments(_ranks(x, counts), _ranks(y, counts), counts)[1]
-
-
-def _moments(x, y, counts) -> tuple[np.ndarray, np.ndarray]:
-    """Slope and correlation of x and y (R, n) under weights (R, n), NaN without spread."""
+    ``counts`` (R, n) says how often each example was drawn.
+    """
+    if ranked:
+        x, y = _ranks(x, counts), _ranks(y, counts)
     total = counts.sum(1, keepdims=True)
-    dx = x - (counts * x).sum(1, keepdims=True) / total
-    dy = y - (counts * y).sum(1, keepdims=True) / total
+    dx, dy = (v - (counts * v).sum(1, keepdims=True) / total for v in (x, y))
     xx, yy, xy = ((counts * a * b).sum(1) for a, b in ((dx, dx), (dy, dy), (dx, dy)))
     with np.errstate(divide="ignore", invalid="ignore"):
-        return xy / xx, xy / np.sqrt(xx * yy)
+        return xy / (np.sqrt(xx * yy) if ranked else xx)
 
 
 def _ranks(values, counts: np.ndarray) -> np.ndarray:
@@ -305,11 +271,3 @@ def _ranks(values, counts: np.ndarray) -> np.ndarray:
     ranks = np.empty_like(counts)
     ranks[:, order] = np.repeat(middle, np.diff(np.r_[starts, len(values)]), axis=1)
     return ranks
-
-
-def by_bin(bins: Sequence[int], more_than: int = 20) -> dict[int, list[int]]:
-    """Indices of the examples in each bin, bins of ``more_than`` examples or fewer dropped."""
-    groups: dict[int, list[int]] = {}
-    for index, key in enumerate(bins):
-        groups.setdefault(key, []).append(index)
-    return {key: groups[key] for key in sorted(groups) if len(groups[key]) > more_than}

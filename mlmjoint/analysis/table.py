@@ -1,4 +1,4 @@
-"""Printed tables of numbers with intervals: Markdown, CSV, LaTeX, HTML or plain text.
+"""Sheets of numbers with intervals, as Markdown, CSV, LaTeX, HTML or plain text.
 
 In this package a *table* is V×V; what is printed is a *sheet*.
 """
@@ -10,7 +10,7 @@ import html
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 FORMATS = ("markdown", "csv", "latex")
 # Characters that pdflatex refuses or prints as another: "<" becomes "¡" in its usual font.
@@ -20,7 +20,7 @@ _LATEX |= {"–": "--", "—": "---", "’": "'", "…": r"\dots{}", "\u00a0": "
 _MATH = {"<": "<", ">": ">", "|": "|", "−": "-", "‖": r"\|", "∞": r"\infty", "≤": r"\le"}
 _MATH |= {"≥": r"\ge", "→": r"\to", "×": r"\times", "·": r"\cdot", "±": r"\pm"}
 _MATH |= {raised: f"^{{{k}}}" for k, raised in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")} | {"⁻": "^{-}"}
-_LATEX |= {letter: f"${formula}$" for letter, formula in _MATH.items()}
+_LATEX = str.maketrans(_LATEX | {letter: f"${formula}$" for letter, formula in _MATH.items()})
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,13 @@ class Entry:
     def __str__(self) -> str:
         return " ".join(self.parts())
 
+    def scaled(self, scale: float) -> Entry:
+        ends = {name: scale * getattr(self, name) for name in ("value", "low", "high")}
+        return replace(self, **ends)
+
     def parts(self, digits: int = 4) -> list[str]:
         """The number as text, and its interval where it has one."""
-        if self.kind == "p":
-            if math.isnan(self.value):
-                return ["–"]
+        if self.kind == "p" and not math.isnan(self.value):
             return ["< 0.001" if self.value < 0.001 else f"{self.value:.3f}"]
         if self.kind == "difference" and 0 < self.high - self.low < math.inf:
             decimals = max(0, min(6, 1 - math.floor(math.log10((self.high - self.low) / 2))))
@@ -79,6 +81,19 @@ class Sheet:
         return Sheet(self.title, columns, rows, self.study)
 
 
+class Shown:
+    """What a notebook shows: plain text on a terminal, something richer on a page."""
+
+    def __init__(self, text: str, kind: str, page: str):
+        self.text, self.bundle = text, {kind: page, "text/plain": text}
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        return self.bundle
+
+
 def number(value: float, digits: int = 4) -> str:
     """A number to ``digits`` significant digits, without an exponent between 0.001 and 10⁶."""
     if math.isnan(value):
@@ -91,8 +106,7 @@ def number(value: float, digits: int = 4) -> str:
     if size != 0 and not 1e-3 <= size < 1e6:
         return f"{value:.{digits - 1}e}".replace("-", "−")
     decimals = digits if size == 0 else digits - 1 - math.floor(math.log10(size))
-    decimals = max(0, min(6, decimals))
-    return f"{value:.{decimals}f}".replace("-", "−")
+    return f"{value:.{max(0, min(6, decimals))}f}".replace("-", "−")
 
 
 def render(sheets: Sequence[Sheet], form: str = "markdown") -> str:
@@ -119,12 +133,14 @@ def markdown_lines(columns: Sequence[str], rows: Sequence[Sequence], align: str 
 
 def to_latex(sheet: Sheet) -> str:
     """A booktabs table."""
-    body = [" & ".join(_escape(_text(cell)) for cell in row) + r" \\" for row in sheet.rows]
+    heading, *body = (
+        " & ".join(_text(cell).translate(_LATEX) for cell in row) + r" \\"
+        for row in (sheet.columns, *sheet.rows)
+    )
     # A bracket or a star at the start of a row would be read as an option of the row before it.
     body = [f"{{}}{line}" if line[0] in "[*" else line for line in body]
-    heading = " & ".join(map(_escape, sheet.columns)) + r" \\"
-    columns = "l" + "r" * (len(sheet.columns) - 1)
-    lines = [r"\begin{table}", r"\centering", rf"\caption{{{_escape(sheet.title)}}}"]
+    title, columns = sheet.title.translate(_LATEX), "l" + "r" * (len(sheet.columns) - 1)
+    lines = [r"\begin{table}", r"\centering", rf"\caption{{{title}}}"]
     lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", heading, r"\midrule", *body]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
@@ -133,27 +149,21 @@ def to_html(sheet: Sheet, digits: int = 4) -> str:
     """A table that scrolls in its own box, with headings that a screen reader announces."""
     title = html.escape(sheet.title)
     heading = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in sheet.columns)
-    body = []
+    body = ""
     for name, *cells in sheet.rows:
         shown = "".join(f"<td>{_html_cell(cell, digits)}</td>" for cell in cells)
-        body.append(f'<tr><th scope="row">{html.escape(_text(name))}</th>{shown}</tr>')
-    return "\n".join(
-        [
-            # The style is inline for readers without the book's style sheet, as on Colab.
-            f'<div class="numbers" role="region" aria-label="{title}" tabindex="0"'
-            ' style="overflow-x: auto">',
-            f"<table><caption>{title}</caption>",
-            f"<thead><tr>{heading}</tr></thead>",
-            "<tbody>",
-            *body,
-            "</tbody></table></div>",
-        ]
+        body += f'<tr><th scope="row">{html.escape(_text(name))}</th>{shown}</tr>\n'
+    return (
+        # The style is inline for readers without the book's style sheet, as on Colab.
+        f'<div class="numbers" role="region" aria-label="{title}" tabindex="0"'
+        f' style="overflow-x: auto">\n<table><caption>{title}</caption>\n'
+        f"<thead><tr>{heading}</tr></thead>\n<tbody>\n{body}</tbody></table></div>"
     )
 
 
 def to_text(sheet: Sheet, digits: int = 4) -> str:
     """Aligned columns for a terminal: the first to the left, the others to the right."""
-    cells = [[" ".join(_parts(cell, digits)) for cell in row] for row in sheet.rows]
+    cells = [[_text(cell, digits) for cell in row] for row in sheet.rows]
     right = [False] + [True] * (len(sheet.columns) - 1)
     return "\n".join([sheet.title, *aligned([sheet.columns, *cells], right)])
 
@@ -161,11 +171,8 @@ def to_text(sheet: Sheet, digits: int = 4) -> str:
 def aligned(lines: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
     """Lines of text in columns two spaces apart, flush right where ``right`` says so."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    out = []
-    for line in lines:
-        cells = zip(line, widths, right, strict=True)
-        out.append("  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in cells).rstrip())
-    return out
+    columns = [f"{'>' if r else '<'}{width}" for r, width in zip(right, widths, strict=True)]
+    return ["  ".join(map(format, line, columns)).rstrip() for line in lines]
 
 
 def to_csv(sheets: Sequence[Sheet]) -> str:
@@ -177,19 +184,19 @@ def to_csv(sheets: Sequence[Sheet]) -> str:
         for name, *cells in sheet.rows:
             for column, cell in zip(sheet.columns[1:], cells, strict=True):
                 if cell is not None:
-                    numbers = (cell.value, cell.low, cell.high)
                     # The sheet of incompatibilities has one study per row.
                     place = [sheet.study or name, sheet.title, name, column]
+                    numbers = (cell.value, cell.low, cell.high)
                     writer.writerow([*place, *("" if math.isnan(x) else x for x in numbers)])
     return out.getvalue()
 
 
-def _text(cell) -> str:
-    return "" if cell is None else str(cell)
-
-
 def _parts(cell, digits: int) -> list[str]:
-    return cell.parts(digits) if isinstance(cell, Entry) else [_text(cell)]
+    return cell.parts(digits) if isinstance(cell, Entry) else ["" if cell is None else str(cell)]
+
+
+def _text(cell, digits: int = 4) -> str:
+    return " ".join(_parts(cell, digits))
 
 
 def _html_cell(cell, digits: int) -> str:
@@ -197,7 +204,3 @@ def _html_cell(cell, digits: int) -> str:
     if isinstance(cell, Entry):
         value = value.replace(" ", "\u00a0")  # lines may break between words, not within a number
     return value + "".join(f' <span class="interval">{text}</span>' for text in interval)
-
-
-def _escape(text: str) -> str:
-    return "".join(_LATEX.get(letter, letter) for letter in text)

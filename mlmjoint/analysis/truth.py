@@ -32,29 +32,23 @@ class Structure(NamedTuple):
 
     @property
     def kind(self) -> str:
-        if self.blocks > 1:
-            return KINDS[2]
-        return KINDS[1] if self.information else KINDS[0]
+        return KINDS[2 if self.blocks > 1 else int(self.information > 0)]
 
 
 def structure(log_joint: torch.Tensor) -> Structure:
-    """Mutual information and number of blocks of a true joint.
+    """Mutual information KL(joint ‖ product of its marginals) and number of blocks.
 
     >>> half = torch.tensor([[0.5, 0.0], [0.0, 0.5]]).log()
     >>> structure(half).blocks, round(structure(half).information, 4)
     (2, 0.6931)
     """
-    return Structure(mutual_information(log_joint), int(block_labels(log_joint).max()) + 1)
-
-
-def mutual_information(log_joint: torch.Tensor) -> float:
-    """KL(joint ‖ product of its marginals) in nats; zero if the two words are independent."""
     logs = log_joint.double().numpy()
     rows, cols = np.nonzero(np.isfinite(logs))  # a toy pair has few possible tokens
     p = np.exp(logs[rows, cols])
     p_a, p_b = np.bincount(rows, p), np.bincount(cols, p)
     information = float(np.sum(p * np.log(p / (p_a[rows] * p_b[cols]))))
-    return 0.0 if information < ROUNDING else information
+    blocks = int(block_labels(log_joint).max()) + 1
+    return Structure(0.0 if information < ROUNDING else information, blocks)
 
 
 def block_labels(log_joint: torch.Tensor) -> np.ndarray:
@@ -82,11 +76,8 @@ def error_parts(truth: torch.Tensor, log_joint: torch.Tensor) -> tuple[float, fl
     Both in nats, each the mean over the two orders (A first, B first); they add up to the whole.
     """
     truth, log_joint = truth.double(), log_joint.double()
-    parts = np.zeros(2)
-    for t, q in ((truth, log_joint), (truth.t(), log_joint.t())):
-        alone = float(kl(t.logsumexp(1), q.logsumexp(1), dim=0))
-        parts += 0.5 * np.array([alone, float(kl(t, q)) - alone])
-    return float(parts[0]), float(parts[1])
+    alone = float(sum(kl(truth.logsumexp(k), log_joint.logsumexp(k), dim=0) for k in (0, 1)) / 2)
+    return alone, float(kl(truth, log_joint)) - alone
 
 
 def structures(study: Study) -> list[Structure]:

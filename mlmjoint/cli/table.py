@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .. import checks
-from ..analysis import claims, summary
+from ..analysis import claims, columns, summary
 from ..analysis.table import FORMATS, render
 from ..errors import InputError
 from ..studies.records import MANIFEST, RECORDS, Study, load_study
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--by", metavar="distance", help="the distance analysis instead of the tables"
     )
-    parser.add_argument("--metric", help=f"of --by: {', '.join(summary.HEADINGS)} (default: p_nll)")
+    parser.add_argument("--metric", help=f"of --by: {', '.join(columns.HEADINGS)} (default: p_nll)")
     parser.add_argument(
         "--claims", action="store_true", help="the paper's claims with verdicts instead"
     )
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> None:
     sheets = summary.sheets(studies, args.by, args.metric or "p_nll", args.seed)
     for sheet in sheets:
         if not sheet.rows:
-            few = f"no distance has more than {summary.BIN} pairs, so there is no table"
+            few = f"no distance has more than {columns.MORE_THAN} pairs, so there is no table"
             _note(f"{sheet.title}: {few}")
     print(render([sheet for sheet in sheets if sheet.rows], args.format), end="")
 
@@ -56,7 +56,7 @@ def _check(args: argparse.Namespace) -> None:
     for value, allowed, option in (
         (args.format, FORMATS, "--format"),
         (args.by, (None, "distance"), "--by"),
-        (args.metric, (None, *summary.HEADINGS), "--metric"),
+        (args.metric, (None, *columns.HEADINGS), "--metric"),
     ):
         if value not in allowed:
             choices = ", ".join(name for name in allowed if name)

@@ -12,7 +12,8 @@ from ..names import label
 from .style import colour_bar, house_style, panels
 
 
-def draw_joints(joints: Mapping[str, Any], tables, size: int = 12, title: str | None = None):
+@house_style()
+def draw_joints(joints: Mapping[str, Any], tables: Tables, size: int = 12):
     """Heatmaps of one or more joints over the same tokens, on one colour scale.
 
     Parameters
@@ -27,48 +28,54 @@ def draw_joints(joints: Mapping[str, Any], tables, size: int = 12, title: str | 
     """
     from matplotlib.colors import LogNorm
 
-    rows, columns = top_tokens(joints, size)
-    blocks = {name: block_probabilities(q, rows, columns) for name, q in joints.items()}
+    sides = zip(*(q.log_marginals() for q in joints.values()), strict=True)
+    means = (torch.stack([m.exp().double().cpu() for m in side]).mean(0) for side in sides)  # (V,)
+    rows, columns = (_likeliest(mean, size) for mean in means)
+    # Only these rows and columns of each joint, without a V×V table.
+    shown = [q.log_prob(rows[:, None], columns[None, :]) for q in joints.values()]
+    blocks = dict(zip(joints, (block.double().exp().cpu() for block in shown), strict=True))
     highest = max(float(block.max()) for block in blocks.values())
     norm = LogNorm(vmin=highest * 1e-4, vmax=highest, clip=True)
     down = -(-len(blocks) // (3 if len(blocks) <= 6 else 5))
     across = -(-len(blocks) // down)
     width = 1.6 + 0.21 * len(columns) * across + 0.5 * across
     height = 0.8 + 0.27 * len(rows) * down
-    with house_style():
-        figure, axes = panels(len(blocks), across, width, height, sharex=True, sharey=True)
-        for axis, (name, block) in zip(axes.flat, blocks.items(), strict=False):
-            image = _heatmap(axis, block, norm)
-            axis.set_title(label(name))
-        for axis in axes[:, 0]:
-            _name_rows(axis, tables, rows)
-        for column in range(across):
-            lowest = [axis for axis in axes[:, column] if axis.get_visible()][-1]
-            _name_columns(lowest, tables, columns)
-            lowest.tick_params(labelbottom=True)
-        colour_bar(figure, image, axes, "probability of the pair")
-        if title:
-            figure.suptitle(title)
+    figure, axes = panels(len(blocks), across, width, height, sharex=True, sharey=True)
+    for axis, (name, block) in zip(axes.flat, blocks.items(), strict=False):
+        image = _heatmap(axis, block, norm)
+        axis.set_title(label(name))
+    for axis in axes[:, 0]:
+        _name_rows(axis, tables, rows)
+    for column in range(across):
+        lowest = [axis for axis in axes[:, column] if axis.get_visible()][-1]
+        _name_columns(lowest, tables, columns)
+        lowest.tick_params(labelbottom=True)
+    colour_bar(figure, image, axes, "probability of the pair")
     return figure
 
 
+@house_style()
 def draw_tables(tables: Tables, size: int = 12):
     """p(a | b) and p(b | a) side by side over the likeliest tokens with both masked."""
     from matplotlib.colors import PowerNorm
 
     # A square-root scale, on which a probability of 0.1 is visibly not zero.
     norm = PowerNorm(0.5, vmin=0, vmax=1)
-    rows, columns = (likeliest(v, size) for v in (tables.log_p_a, tables.log_p_b))
+    rows, columns = (_likeliest(v, size) for v in (tables.log_p_a, tables.log_p_b))
     titles = ("p(a | b): each column sums to one", "p(b | a): each row sums to one")
-    with house_style():
-        figure, axes = panels(2, 2, 7.6, 1.8 + 0.25 * len(rows), sharey=True)
-        for axis, table, title in zip(axes[0], (tables.log_a, tables.log_b), titles, strict=True):
-            image = _heatmap(axis, table[rows][:, columns].double().exp().cpu(), norm)
-            _name_columns(axis, tables, columns)
-            axis.set_title(title, fontsize=10)
-        _name_rows(axes[0, 0], tables, rows)
-        colour_bar(figure, image, axes, "probability")
+    figure, axes = panels(2, 2, 7.6, 1.8 + 0.25 * len(rows), sharey=True)
+    for axis, table, title in zip(axes[0], (tables.log_a, tables.log_b), titles, strict=True):
+        image = _heatmap(axis, table[rows][:, columns].double().exp().cpu(), norm)
+        _name_columns(axis, tables, columns)
+        axis.set_title(title, fontsize=10)
+    _name_rows(axes[0, 0], tables, rows)
+    colour_bar(figure, image, axes, "probability")
     return figure
+
+
+def _likeliest(log_p: torch.Tensor, size: int) -> torch.Tensor:
+    """Indices of the largest entries, largest first; ties by index, so a picture never changes."""
+    return torch.sort(log_p, descending=True, stable=True).indices[:size]
 
 
 def _heatmap(axis, block: torch.Tensor, norm):
@@ -87,20 +94,3 @@ def _name_columns(axis, tables: Tables, columns: torch.Tensor) -> None:
     names = [str(tables.token(1, int(j))) for j in columns]
     axis.set_xticks(range(len(columns)), names, rotation=90)
     axis.set_xlabel("token at B")
-
-
-def top_tokens(joints: Mapping[str, Any], size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The tokens of the largest mean marginal over the joints, at A and at B, likeliest first."""
-    sides = zip(*(q.log_marginals() for q in joints.values()), strict=True)
-    means = [torch.stack([m.exp().double().cpu() for m in side]).mean(0) for side in sides]  # (V,)
-    return likeliest(means[0], size), likeliest(means[1], size)
-
-
-def likeliest(log_p: torch.Tensor, size: int) -> torch.Tensor:
-    """Indices of the largest entries, largest first; ties by index, so a picture never changes."""
-    return torch.sort(log_p, descending=True, stable=True).indices[:size]
-
-
-def block_probabilities(q, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-    """q over the given rows and columns only: (rows, columns), without a V×V table."""
-    return q.log_prob(rows[:, None], columns[None, :]).double().exp().cpu()

@@ -7,34 +7,29 @@ from collections.abc import Mapping, Sequence
 
 from ..analysis.stats import Interval
 from ..names import label
-from .style import GREY, house_style, label_axis, legend_above, look, panels, plain_ticks, series
+from .style import GREY, house_style, legend_above, look, panels, plain_ticks, series
 
 Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 Rows = Mapping[str, Interval]
 
 
+@house_style()
 def draw_curves(
-    curves: Series,
-    x: str,
-    y: str,
-    log_x: bool = False,
-    log_y: bool = False,
-    marks: bool = True,
-    height: float = 3.4,
+    curves: Series, x: str, y: str, log_x: bool = False, log_y: bool = False, marks: bool = True
 ):
     """Curves {name: (xs, ys)} with a legend; a construction has its own colour and line."""
-    with house_style():
-        figure, ((axis,),) = panels(1, 1, 6.4, height)
-        for k, (name, (xs, ys)) in enumerate(curves.items()):
-            colour, line, _ = look(name, series(k))
-            mark = series(k)[2] if marks else None
-            how = {"color": colour, "linestyle": line, "marker": mark, "markersize": 4}
-            axis.plot(xs, ys, label=label(name), **how)
-        label_axis(axis, x, y, log_x, log_y)
-        axis.legend()
+    figure, ((axis,),) = panels(1, 1, 6.4, 3.4)
+    for k, (name, (xs, ys)) in enumerate(curves.items()):
+        colour, line, _ = look(name, series(k))
+        mark = series(k)[2] if marks else None
+        how = {"color": colour, "linestyle": line, "marker": mark, "markersize": 4}
+        axis.plot(xs, ys, label=label(name), **how)
+    _label(axis, x, y, log_x, log_y)
+    axis.legend()
     return figure
 
 
+@house_style()
 def draw_points(
     groups: Series,
     x: str,
@@ -45,25 +40,31 @@ def draw_points(
     levels: Mapping[str, float] | None = None,
 ):
     """Points by group; ``diagonal`` draws y = x, ``levels`` draws named horizontal lines."""
-    with house_style():
-        figure, ((axis,),) = panels(1, 1, 6.4, 3.6)
-        for k, (name, (xs, ys)) in enumerate(groups.items()):
-            colour, _, mark = series(k)
-            how = {"color": colour, "marker": mark, "alpha": 0.7, "linewidths": 0}
-            axis.scatter(xs, ys, s=14, label=name, **how)
-        label_axis(axis, x, y, log_x, log_y)
-        if diagonal:
-            low, high = axis.get_xlim()
-            axis.plot([low, high], [low, high], color=GREY, linestyle=":", label="equal")
-            axis.set_xlim(low, high)
-        for name, level in (levels or {}).items():
-            colour, line, _ = look(name, (GREY, ":", None))
-            axis.axhline(level, color=colour, linestyle=line, label=label(name))
-        # Above the axes: a cloud of points leaves no corner free.
-        axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
+    figure, ((axis,),) = panels(1, 1, 6.4, 3.6)
+    for k, (name, (xs, ys)) in enumerate(groups.items()):
+        colour, _, mark = series(k)
+        how = {"color": colour, "marker": mark, "alpha": 0.7, "linewidths": 0}
+        axis.scatter(xs, ys, s=14, label=name, **how)
+    _label(axis, x, y, log_x, log_y)
+    if diagonal:
+        ends = axis.get_xlim()
+        axis.plot(ends, ends, color=GREY, linestyle=":", label="equal")
+        axis.set_xlim(*ends)
+    for name, level in (levels or {}).items():
+        colour, line, _ = look(name, (GREY, ":", None))
+        axis.axhline(level, color=colour, linestyle=line, label=label(name))
+    # Above the axes: a cloud of points leaves no corner free.
+    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
     return figure
 
 
+def _label(axis, x: str, y: str, log_x: bool, log_y: bool) -> None:
+    scale = {False: "linear", True: "log"}
+    axis.set(xscale=scale[log_x], yscale=scale[log_y], xlabel=x, ylabel=y)
+    axis.grid(alpha=0.25)
+
+
+@house_style()
 def draw_intervals(
     panel_rows: Mapping[str, Mapping[str, Rows]],
     x: str | Sequence[str],
@@ -79,28 +80,24 @@ def draw_intervals(
     a difference. ``x`` labels all panels, or each its own. No panel extends beyond ``cut``: a point
     that would is drawn there as an arrow with its value.
     """
-    first = next(iter(panel_rows.values()))
-    names = list(next(iter(first.values())))
+    names = list(next(iter(next(iter(panel_rows.values())).values())))
     order = list(dict.fromkeys(name for rows in panel_rows.values() for name in rows))
-    labels = [x] * len(panel_rows) if isinstance(x, str) else list(x)
-    down = -(-len(panel_rows) // across)
+    labels = [x] * len(panel_rows) if isinstance(x, str) else x
+    height = (0.9 + 0.24 * len(names)) * -(-len(panel_rows) // across) + 0.3
     handles: dict = {}
-    with house_style():
-        height = (0.9 + 0.24 * len(names)) * down + 0.3
-        figure, axes = panels(len(panel_rows), across, 6.6, height, sharey=True)
-        for axis, (title, rows), text in zip(axes.flat, panel_rows.items(), labels, strict=False):
-            _draw_rows(axis, names, rows, order, cut)
-            if reference is not None:
-                axis.axvline(reference, color=GREY, linewidth=0.8, linestyle="--", zorder=0)
-            if log_x:
-                _log_axis(axis)
-            axis.set_xlabel(text)
-            axis.set_title(title)
-            axis.grid(axis="x", alpha=0.25)
-            marks, shown = axis.get_legend_handles_labels()
-            handles |= zip(shown, marks, strict=True)
-        if len(order) > 1:
-            legend_above(figure, (handles[name] for name in order), order)
+    figure, axes = panels(len(panel_rows), across, 6.6, height, sharey=True)
+    for axis, (title, rows), text in zip(axes.flat, panel_rows.items(), labels, strict=False):
+        _draw_rows(axis, names, rows, order, cut)
+        if reference is not None:
+            axis.axvline(reference, color=GREY, linewidth=0.8, linestyle="--", zorder=0)
+        if log_x:
+            _log_axis(axis)
+        axis.set(xlabel=text, title=title)
+        axis.grid(axis="x", alpha=0.25)
+        marks, shown = axis.get_legend_handles_labels()
+        handles |= zip(shown, marks, strict=True)
+    if len(order) > 1:
+        legend_above(figure, (handles[name] for name in order), order)
     return figure
 
 
@@ -121,18 +118,15 @@ def _draw_rows(axis, names: Sequence[str], rows: Mapping[str, Rows], order, cut:
         k = order.index(name)
         colour, _, mark = series(k)
         shift = (k - (len(order) - 1) / 2) * room
-        placed = [(at + shift, intervals[key]) for at, key in enumerate(names) if key in intervals]
-        within = [(place, one) for place, one in placed if one.value <= cut]
-        places = [place for place, _ in within]
-        ends = [one.low for _, one in within], [min(one.high, cut) for _, one in within]
-        axis.hlines(places, *ends, color=colour, linewidth=1.6)
-        middle = [one.value for _, one in within]
+        placed = [(at + shift, *intervals[key]) for at, key in enumerate(names) if key in intervals]
+        within = [line for line in placed if line[1] <= cut]
+        places, middle, low, high = zip(*within, strict=True) if within else ((),) * 4
+        axis.hlines(places, low, [min(end, cut) for end in high], color=colour, linewidth=1.6)
         axis.plot(middle, places, linestyle="none", color=colour, marker=mark, label=name, ms=5)
-        for place, one in placed:
-            if one.value > cut:
-                axis.plot(cut, place, color=colour, marker=">", ms=5, clip_on=False)
-                text, side = f"{one.value:.2g} ", "bottom" if shift < 0 else "top"
-                axis.text(cut, place, text, color=colour, ha="right", va=side, fontsize=7)
+        for place, value, *_ in (line for line in placed if line not in within):
+            axis.plot(cut, place, color=colour, marker=">", ms=5, clip_on=False)
+            side = "bottom" if shift < 0 else "top"
+            axis.text(cut, place, f"{value:.2g} ", color=colour, ha="right", va=side, fontsize=7)
     if any(one.high > cut for intervals in rows.values() for one in intervals.values()):
         axis.set_xlim(right=cut)
     axis.set_yticks(range(len(names)), [label(name) for name in names])

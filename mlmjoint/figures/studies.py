@@ -11,11 +11,9 @@ from ..names import PAPER, label
 from .style import GREY, colour_bar, house_style, legend_above, look, panels, plain_ticks, series
 
 
+@house_style()
 def draw_distance(
-    curves: Mapping[str, Mapping[str, Sequence[tuple[float, Interval]]]],
-    x: str = "distance in tokens",
-    log_x: bool = True,
-    across: int = 2,
+    curves: Mapping[str, Mapping[str, Sequence]], x: str = "distance in tokens", log_x: bool = True
 ):
     """Mean gain over the MLM against distance, one panel per study, with 95 % intervals.
 
@@ -23,31 +21,36 @@ def draw_distance(
     scale, because gains differ by orders of magnitude between models; a bar far longer than the
     curves are high is cut off at the edge.
     """
-    across = min(across, len(curves))
+    from matplotlib.ticker import FixedLocator
+
+    across = min(2, len(curves))
     down = -(-len(curves) // across)
-    with house_style():
-        figure, axes = panels(len(curves), across, 3.8 * across, 0.5 + 2.6 * down)
-        lines = {}
-        for axis, (title, methods) in zip(axes.flat, curves.items(), strict=False):
-            for k, (method, points) in enumerate(methods.items()):
-                if points:
-                    lines[method] = _draw_curve(axis, method, points, k, len(methods), log_x)
-            points = [point for some in methods.values() for point in some]
-            axis.axhline(0, color=GREY, linewidth=0.8)
-            axis.set_title(title, fontsize=9)
+    figure, axes = panels(len(curves), across, 3.8 * across, 0.5 + 2.6 * down)
+    lines = {}
+    for axis, (title, methods) in zip(axes.flat, curves.items(), strict=False):
+        for k, (method, points) in enumerate(methods.items()):
             if points:
-                _fit(axis, [gain for _, gain in points])
-            else:
-                text = "no bin has enough pairs"
-                axis.text(0.5, 0.5, text, ha="center", transform=axis.transAxes)
-                axis.set_yticks([])
-            if log_x:
-                _doubling_ticks(axis, [place for place, _ in points] or [1, 2])
-            axis.grid(alpha=0.25)
-        figure.supxlabel(x, fontsize=10)
-        figure.supylabel("gain over the MLM, nats per token", fontsize=10)
-        if lines:
-            legend_above(figure, lines.values(), list(map(label, lines)))
+                lines[method] = _draw_curve(axis, method, points, k, len(methods), log_x)
+        points = [point for some in methods.values() for point in some]
+        axis.axhline(0, color=GREY, linewidth=0.8)
+        axis.set_title(title, fontsize=9)
+        if points:
+            _fit(axis, [gain for _, gain in points])
+        else:
+            text = "no bin has enough pairs"
+            axis.text(0.5, 0.5, text, ha="center", transform=axis.transAxes)
+            axis.set_yticks([])
+        if log_x:
+            axis.set_xscale("log")
+            places = [place for place, _ in points] or [1, 2]
+            low, high = min(places) / 1.5, max(places) * 1.5
+            ticks = [2**k for k in range(12) if low <= 2**k <= high]
+            plain_ticks(axis.xaxis, FixedLocator(ticks or [1, 2]))
+        axis.grid(alpha=0.25)
+    figure.supxlabel(x, fontsize=10)
+    figure.supylabel("gain over the MLM, nats per token", fontsize=10)
+    if lines:
+        legend_above(figure, lines.values(), list(map(label, lines)))
     return figure
 
 
@@ -73,54 +76,40 @@ def _fit(axis, gains: Sequence[Interval]) -> None:
     axis.set_ylim(ends[0] - 0.05 * span, ends[1] + 0.05 * span)
 
 
-def _doubling_ticks(axis, places: Sequence[float]) -> None:
-    from matplotlib.ticker import FixedLocator
-
-    axis.set_xscale("log")
-    low, high = min(places) / 1.5, max(places) * 1.5
-    ticks = [2**k for k in range(12) if low <= 2**k <= high]
-    plain_ticks(axis.xaxis, FixedLocator(ticks or [1, 2]))
-
-
+@house_style()
 def draw_training(
-    steps: Sequence[int],
-    errors: Mapping[str, Sequence[float]],
-    incompatibility: Sequence[Interval],
-    reference: str = "mlm",
+    steps: Sequence[int], errors: Mapping[str, Sequence[float]], incompatibility: Sequence[Interval]
 ):
     """Mean errors and incompatibility over training: {construction: one error for each step}.
 
     Errors fall by orders of magnitude, so that constructions hardly differ on their scale. They are
-    drawn twice: as they are, and as multiples of the ``reference``, where each curve is named.
+    drawn twice: as they are, and as multiples of the MLM's, where each curve is named.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator
 
-    with house_style():
-        figure = Figure(figsize=(6.8, 4.6), layout="constrained")
-        parts = figure.subplot_mosaic([["error", "share"], ["clash", "share"]], sharex=True)
-        base = np.asarray(errors[reference])
-        for name, values in errors.items():
-            colour, line, _ = look(name, (GREY, "-", None))
-            how = {"color": colour, "linestyle": line, "linewidth": 1.6 if name in PAPER else 1.0}
-            parts["error"].plot(steps, values, **how)
-            parts["share"].plot(steps, np.asarray(values) / base, **how)
-        middle, low, high = np.array(incompatibility).T
-        # Grey, because this curve belongs to no construction.
-        parts["clash"].plot(steps, middle, color=GREY, marker="o", markersize=3)
-        parts["clash"].fill_between(steps, low, high, color=GREY, alpha=0.25, linewidth=0)
-        parts["clash"].set_ylim(bottom=0)
-        for part in ("error", "share"):
-            parts[part].set_yscale("log")
-        plain_ticks(parts["share"].yaxis, LogLocator(subs=(1, 2, 3, 4, 5, 7)))
-        _name_ends(parts["share"], steps[-1], {n: v[-1] / base[-1] for n, v in errors.items()})
-        parts["error"].set_title("KL(truth ‖ joint), nats")
-        parts["share"].set_title(f"the same, divided by that of {label(reference)}")
-        parts["clash"].set_title("incompatibility")
-        for axis in parts.values():
-            axis.grid(alpha=0.25)
-            axis.set_xscale("log")
-        figure.supxlabel("training steps", fontsize=10)
+    figure = Figure(figsize=(6.8, 4.6), layout="constrained")
+    parts = figure.subplot_mosaic([["error", "share"], ["clash", "share"]], sharex=True)
+    base = np.asarray(errors["mlm"])
+    for name, values in errors.items():
+        colour, line, _ = look(name, (GREY, "-", None))
+        how = {"color": colour, "linestyle": line, "linewidth": 1.6 if name in PAPER else 1.0}
+        parts["error"].plot(steps, values, **how)
+        parts["share"].plot(steps, np.asarray(values) / base, **how)
+    middle, low, high = np.array(incompatibility).T
+    # Grey, because this curve belongs to no construction.
+    parts["clash"].plot(steps, middle, color=GREY, marker="o", markersize=3)
+    parts["clash"].fill_between(steps, low, high, color=GREY, alpha=0.25, linewidth=0)
+    parts["clash"].set_ylim(bottom=0)
+    for part in ("error", "share"):
+        parts[part].set_yscale("log")
+    plain_ticks(parts["share"].yaxis, LogLocator(subs=(1, 2, 3, 4, 5, 7)))
+    _name_ends(parts["share"], steps[-1], {n: v[-1] / base[-1] for n, v in errors.items()})
+    titles = ("KL(truth ‖ joint), nats", "the same, divided by that of MLM", "incompatibility")
+    for part, title in zip(("error", "share", "clash"), titles, strict=True):
+        parts[part].set(title=title, xscale="log")
+        parts[part].grid(alpha=0.25)
+    figure.supxlabel("training steps", fontsize=10)
     return figure
 
 
@@ -152,6 +141,7 @@ def spread(heights: Sequence[float], room: float) -> list[float]:
     return [bottom(crowd) + k * room for crowd in crowds for k in range(len(crowd))]
 
 
+@house_style()
 def draw_jsd(divergences: Mapping[str, np.ndarray], methods: Sequence[str]):
     """Mean divergences of every two joints as heatmaps on one scale, similar joints side by side.
 
@@ -166,23 +156,22 @@ def draw_jsd(divergences: Mapping[str, np.ndarray], methods: Sequence[str]):
     names = [label(methods[k]) for k in order]
     highest = max(float(matrix.max()) for matrix in divergences.values()) or 1.0
     norm, count = PowerNorm(0.5, vmin=0, vmax=highest), len(divergences)
-    with house_style():
-        # Not sharey: each heatmap inverts its axis, and two inversions of one axis cancel.
-        figure, (axes,) = panels(count, count, 1.4 + 3.9 * count, 4.6)
-        for axis, (title, matrix) in zip(axes, divergences.items(), strict=True):
-            shown = matrix[np.ix_(order, order)]
-            numbers = np.array([[millis(value) for value in row] for row in shown])
-            np.fill_diagonal(numbers, "")
-            how = {"norm": norm, "cmap": rcParams["image.cmap"], "square": True, "cbar": False}
-            how |= {"annot": numbers, "fmt": "", "annot_kws": {"fontsize": 6.5}}
-            ticks = {"xticklabels": names, "yticklabels": names if axis is axes[0] else False}
-            seaborn.heatmap(shown, ax=axis, **how, **ticks)
-            axis.tick_params(length=0)
-            axis.tick_params(axis="x", rotation=90)
-            axis.tick_params(axis="y", rotation=0)
-            axis.set_title(title, fontsize=9)
-        bar = "mean JSD, nats (numbers: thousandths)"
-        colour_bar(figure, axes[0].collections[0], list(axes), bar)
+    # Not sharey: each heatmap inverts its axis, and two inversions of one axis cancel.
+    figure, (axes,) = panels(count, count, 1.4 + 3.9 * count, 4.6)
+    for axis, (title, matrix) in zip(axes, divergences.items(), strict=True):
+        shown = matrix[np.ix_(order, order)]
+        numbers = np.array([[millis(value) for value in row] for row in shown])
+        np.fill_diagonal(numbers, "")
+        how = {"norm": norm, "cmap": rcParams["image.cmap"], "square": True, "cbar": False}
+        how |= {"annot": numbers, "fmt": "", "annot_kws": {"fontsize": 6.5}}
+        ticks = {"xticklabels": names, "yticklabels": names if axis is axes[0] else False}
+        seaborn.heatmap(shown, ax=axis, **how, **ticks)
+        axis.tick_params(length=0)
+        axis.tick_params(axis="x", rotation=90)
+        axis.tick_params(axis="y", rotation=0)
+        axis.set_title(title, fontsize=9)
+    text = "mean JSD, nats (numbers: thousandths)"
+    colour_bar(figure, axes[0].collections[0], list(axes), text)
     return figure
 
 

@@ -7,41 +7,14 @@ import importlib.util
 from collections.abc import Iterable
 from pathlib import Path
 
-from .. import checks
+from .. import checks, files
 from ..errors import InputError
 from ..names import FACTS
 
 GREY = "#6B6B6B"
 # For series that are not constructions: distinguished by colour, line and marker at once.
-SERIES = (
-    ("#0072B2", "-", "o"),
-    ("#D55E00", "--", "s"),
-    ("#009E73", "-.", "^"),
-    (GREY, ":", "D"),
-)
+SERIES = (("#0072B2", "-", "o"), ("#D55E00", "--", "s"), ("#009E73", "-.", "^"), (GREY, ":", "D"))
 FORMATS = ("svg", "pdf", "png")
-
-STYLE = {
-    # An opaque white card with dark ink reads the same on a light and on a dark page.
-    **dict.fromkeys(("figure.facecolor", "savefig.facecolor", "axes.facecolor"), "white"),
-    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), "#222222"),
-    "axes.edgecolor": "#888888",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": False,
-    "axes.titlesize": 11,
-    "axes.titleweight": "bold",
-    "font.size": 10,
-    "legend.frameon": False,
-    "figure.dpi": 110,
-    "savefig.dpi": 200,
-    "savefig.bbox": "tight",
-    "image.cmap": "cividis",
-    # The same numbers give the same bytes: ids come from a fixed salt, text is drawn as outlines.
-    "svg.hashsalt": "mlmjoint",
-    "svg.fonttype": "path",
-    "pdf.fonttype": 42,
-}
 
 
 @contextlib.contextmanager
@@ -49,7 +22,7 @@ def house_style():
     """Matplotlib with the project's settings inside the block, and no window system needed."""
     import matplotlib
 
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(fname=files.DATA / "figures.mplstyle"):
         yield
 
 
@@ -85,8 +58,7 @@ def look(name: str, default: tuple) -> tuple:
     """Colour, line and marker of a construction; the default for any other name."""
     if name not in FACTS:
         return default
-    facts = FACTS[name]
-    return facts.colour, facts.line, facts.marker or default[2]
+    return FACTS[name].colour, FACTS[name].line, FACTS[name].marker or default[2]
 
 
 def series(k: int) -> tuple[str, str, str]:
@@ -103,14 +75,6 @@ def panels(count: int, across: int, width: float, height: float, **sharing):
     for axis in axes.flat[count:]:
         axis.set_visible(False)
     return figure, axes
-
-
-def label_axis(axis, x: str, y: str, log_x: bool, log_y: bool) -> None:
-    axis.set_xscale("log" if log_x else "linear")
-    axis.set_yscale("log" if log_y else "linear")
-    axis.set_xlabel(x)
-    axis.set_ylabel(y)
-    axis.grid(alpha=0.25)
 
 
 def plain_ticks(side, locator) -> None:

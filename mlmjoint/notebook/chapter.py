@@ -17,7 +17,7 @@ import warnings
 from pathlib import Path
 
 from .. import checks, files, lifeline
-from ..analysis.table import Sheet, aligned, to_html, to_text
+from ..analysis.table import Sheet, Shown, aligned, to_html, to_text
 from ..errors import InputError
 from ..studies import plan as results
 from ..studies.records import read_manifest
@@ -45,32 +45,6 @@ def out_folder(profile: str) -> Path:
     return checks.path(os.environ.get("MLMJOINT_OUT") or files.results()) / profile
 
 
-class Picture:
-    """A figure as a notebook shows it: SVG, the same bytes every time."""
-
-    def __init__(self, svg: str, name: str):
-        self.svg, self.name = svg, name
-
-    def __repr__(self) -> str:
-        return f"figure {self.name}"
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        return {"image/svg+xml": self.svg, "text/plain": repr(self)}
-
-
-class ShownSheet:
-    """A sheet as a notebook shows it: HTML on a page, aligned columns on a terminal."""
-
-    def __init__(self, sheet: Sheet, digits: int):
-        self.sheet, self.digits = sheet, digits
-
-    def __repr__(self) -> str:
-        return to_text(self.sheet, self.digits)
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        return {"text/html": to_html(self.sheet, self.digits), "text/plain": repr(self)}
-
-
 class Chapter:
     """One chapter's run under one profile.
 
@@ -83,17 +57,14 @@ class Chapter:
         if profile not in PROFILES:
             raise InputError(f"unknown profile {profile!r}; choose one of {', '.join(PROFILES)}")
         self.number, self.profile = number, profile
-        self.committed: dict[str, dict[str, float]] = {}
+        self.values, self.committed = {}, {}  # {name: {"value": ..., "tol": ...}}
         with contextlib.suppress(OSError, ValueError):  # no file yet, or one cut short
             text = chapter_path(profile, number).read_text(encoding="utf-8")
             self.committed = json.loads(text)
-        self.values: dict[str, dict[str, float]] = {}
 
-    def pick(self, quick, full, paper=None):
-        """The value for this run's profile; "paper" takes that of "full" where none is given."""
-        return {"quick": quick, "full": full, "paper": full if paper is None else paper}[
-            self.profile
-        ]
+    def pick(self, quick, full):
+        """The value for this run's profile; "paper" takes that of "full"."""
+        return quick if self.profile == "quick" else full
 
     def record(self, name: str, value: float, tol: float) -> float:
         """Store a number that `mlmjoint check` compares, with its tolerance.
@@ -105,19 +76,17 @@ class Chapter:
         if name in self.values:
             raise InputError(f"{name!r} is recorded twice in chapter {self.number}; rename one")
         digits = max(0, 1 - math.floor(math.log10(tol)))  # one digit beyond the tolerance
-        self.values[name] = {"value": round(value, digits), "tol": tol}
-        kept = {key: self._kept(key, entry) for key, entry in self.values.items()}
+        entry = self.values[name] = {"value": round(value, digits), "tol": tol}
+        before = self.committed.get(name, {})
+        same = before.get("tol") == tol and abs(before["value"] - entry["value"]) <= tol
+        self.committed[name] = before if same else entry
+        kept = {key: self.committed[key] for key in self.values}
         for kind, numbers in ((NUMBERS, kept), (FRESH, self.values)):
             path = chapter_path(self.profile, self.number, kind)
             path.parent.mkdir(parents=True, exist_ok=True)
             text = json.dumps(numbers, indent=1, ensure_ascii=False) + "\n"
             path.write_text(text, encoding="utf-8")
         return value
-
-    def _kept(self, name: str, entry: dict[str, float]) -> dict[str, float]:
-        before = self.committed.get(name)
-        same = before and before["tol"] == entry["tol"]
-        return before if same and abs(before["value"] - entry["value"]) <= entry["tol"] else entry
 
     def studies(
         self, group: str, limit: int | None = None, device: str = "auto", needed: bool = True
@@ -128,31 +97,28 @@ class Chapter:
         Studies of the quick profile that are missing are run now, on at most ``limit`` sentences;
         in a clone `mlmjoint reproduce` has run them before.
         """
-        known = results.GROUPS[self.profile]
         # The paper has only English studies; the rest is taken from the stored ones.
-        profile = self.profile if group in known else "full"
-        studies = {}
-        for cell in results.plans_of(profile, group):
-            if profile == "quick":
-                studies[cell] = quick_study(cell, limit, device)
-            elif cell.name in results.stored(profile):
-                studies[cell] = results.read(profile, cell.name)
+        profile = self.profile if group in results.GROUPS[self.profile] else "full"
+        cells, stored = results.plans_of(profile, group), results.stored(profile)
+        if profile == "quick":
+            return {cell: quick_study(cell, limit, device) for cell in cells}
+        studies = {c: results.read(profile, c.name) for c in cells if c.name in stored}
         if needed and not studies:
             raise InputError(
                 f"no study of {group!r} is stored in results/{profile}; choose profile 'quick'"
             )
         return studies
 
-    def show(self, figure, name: str) -> Picture:
+    def show(self, figure, name: str) -> Shown:
         """Store a figure as svg and pdf, and return it for the notebook to show."""
         from ..figures import save
 
         folder = out_folder(self.profile) / "figures"
         folder.mkdir(parents=True, exist_ok=True)
-        for suffix in ("svg", "pdf"):
-            save(figure, folder / f"{self.number}-{name}.{suffix}")
-        svg = (folder / f"{self.number}-{name}.svg").read_text(encoding="utf-8")
-        return Picture(svg, name)
+        # First the one that is shown: constrained layout moves a little each time it is applied.
+        svg = save(figure, folder / f"{self.number}-{name}.svg").read_text(encoding="utf-8")
+        save(figure, folder / f"{self.number}-{name}.pdf")
+        return Shown(f"figure {name}", "image/svg+xml", svg)
 
 
 def quick_study(cell: results.Plan, limit: int | None = None, device: str = "auto"):
@@ -167,17 +133,13 @@ def quick_study(cell: results.Plan, limit: int | None = None, device: str = "aut
     return study(cell.model, cell.data, folder, cell.pairs, n, device=device)
 
 
-def show_sheet(sheet: Sheet, digits: int = 3) -> ShownSheet:
+def show_sheet(sheet: Sheet, digits: int = 3) -> Shown:
     """A sheet for a notebook to show, with ``digits`` significant digits."""
-    return ShownSheet(sheet, digits)
+    return Shown(to_text(sheet, digits), "text/html", to_html(sheet, digits))
 
 
 def print_sheet(rows, headings, digits: int = 3) -> None:
     """Print rows as plain columns: text to the left, numbers to the right, floats with decimals."""
-    right = [all(not isinstance(row[k], str) for row in rows) for k in range(len(headings))]
-    cells = [[_cell(value, digits) for value in row] for row in rows]
+    right = [not any(isinstance(row[k], str) for row in rows) for k in range(len(headings))]
+    cells = [[f"{v:.{digits}f}" if isinstance(v, float) else str(v) for v in row] for row in rows]
     print("\n".join(aligned([headings, *cells], right)))
-
-
-def _cell(value, digits: int) -> str:
-    return f"{value:.{digits}f}" if isinstance(value, float) else str(value)

@@ -13,8 +13,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from .. import checks as given
-from .. import files
+from .. import checks, files
 from ..errors import InputError
 from .chapter import FRESH, NUMBERS, out_folder
 
@@ -45,33 +44,25 @@ class Row(NamedTuple):
 
 
 def rows(profile: str, against: str = "HEAD", only: list[str] | None = None) -> list[Row]:
-    """The comparison of a profile, or of some of its chapters."""
+    """One row per number, fresh or committed, of a profile or of some of its chapters."""
     old, new = committed(profile, against), fresh(profile)
     if not old:
         raise InputError(
             f"{against} has no numbers for profile {profile!r}; "
             f"run `mlmjoint reproduce --profile {profile}` and commit results/{profile}"
         )
-    if only:
-        known = sorted({*old, *new})
-        unknown = [number for number in only if number not in known]
-        if unknown:
+    known = sorted({*old, *new})
+    for number in only or ():
+        if number not in known:
             raise InputError(
-                f"no chapter {unknown[0]!r} in profile {profile}; choose from {', '.join(known)}"
+                f"no chapter {number!r} in profile {profile}; choose from {', '.join(known)}"
             )
-        old, new = ({k: v for k, v in part.items() if k in only} for part in (old, new))
-    return compare(old, new)
-
-
-def compare(old: dict[str, dict], new: dict[str, dict]) -> list[Row]:
-    """One row per number of either side, chapter by chapter, in the committed order."""
     out = []
-    for chapter in sorted({*old, *new}):
+    for chapter in (number for number in known if not only or number in only):
         was, now = old.get(chapter, {}), new.get(chapter, {})
-        for name in dict.fromkeys([*was, *now]):
-            tolerance = was.get(name, now.get(name))["tol"]
+        for name in dict.fromkeys([*was, *now]):  # in the committed order
             values = (side.get(name, {}).get("value") for side in (was, now))
-            out.append(Row(f"{chapter} {name}", *values, tolerance))
+            out.append(Row(f"{chapter} {name}", *values, was.get(name, now.get(name))["tol"]))
     return out
 
 
@@ -83,37 +74,30 @@ def fresh(profile: str) -> dict[str, dict]:
 
 def committed(profile: str, against: str = "HEAD") -> dict[str, dict]:
     """The numbers of every chapter at a git revision or in a copied results folder."""
-    folder = given.path(against)
+    folder = checks.path(against)
     if folder.is_dir():
         return _read_folder(folder / profile / NUMBERS)
-    root = files.results()
-    where = f"{against}:./{profile}/{NUMBERS}"
+    root, chapters = files.results(), f"{against}:./{profile}/{NUMBERS}"
     if not root.is_dir():
         raise InputError(f"no folder {root}; run `mlmjoint reproduce --profile {profile}` first")
     _git(root, "rev-parse", "--verify", "--quiet", f"{against}^{{commit}}")
-    listed = subprocess.run(
-        ["git", "-C", str(root), "ls-tree", "--full-tree", "--name-only", where],
-        capture_output=True,
-        text=True,
-    )
-    names = [name for name in listed.stdout.split() if name.endswith(".json")]
-    return {
-        Path(name).stem: json.loads(_git(root, "show", f"{where}/{Path(name).name}"))
-        for name in names
-    }
+    try:
+        listed = _git(root, "ls-tree", "--full-tree", "--name-only", chapters)
+    except InputError:
+        return {}  # a revision without this profile
+    names = [Path(name) for name in listed.split() if name.endswith(".json")]
+    return {n.stem: json.loads(_git(root, "show", f"{chapters}/{n.name}")) for n in names}
 
 
 def _git(root: Path, *words: str) -> str:
     try:
-        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True)
-    except FileNotFoundError:
-        done = None
-    if done is None or done.returncode:
+        command = ["git", "-C", str(root), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (FileNotFoundError, subprocess.CalledProcessError):
         raise InputError(
             f"git cannot read {words[-1]!r} in {root}; give --against a revision, or a folder "
             "with a copy of results/"
-        )
-    return done.stdout
+        ) from None
 
 
 def _read_folder(folder: Path) -> dict[str, dict]:
@@ -122,7 +106,5 @@ def _read_folder(folder: Path) -> dict[str, dict]:
         try:
             out[path.stem] = json.loads(path.read_text(encoding="utf-8"))
         except ValueError:
-            raise InputError(
-                f"{path} is not valid JSON; restore it or reproduce it again"
-            ) from None
+            raise InputError(f"{path} is not valid JSON; restore it or run its chapter") from None
     return out

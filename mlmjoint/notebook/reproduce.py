@@ -51,8 +51,8 @@ def run(profile: str, only: list[str] | None, device: str) -> list[str]:
             failed.append(source.stem)
             print(error, file=sys.stderr)
             continue
-        seconds = time.perf_counter() - start
-        print(f"{title}  {seconds:.0f} s  {_short(path)}", flush=True)
+        shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+        print(f"{title}  {time.perf_counter() - start:.0f} s  {shown}", flush=True)
     return failed
 
 
@@ -82,14 +82,12 @@ def remake_studies(device: str = "auto") -> None:
             lifeline.end_children()
             pool.shutdown(cancel_futures=True)
             raise
+    stored = [("P-NLL", "p_nll", method, 5e-3) for method in ("mlm", "mrf", "hcb", "ag")]
     for cell in cells:
         study = load_study(out_folder("quick") / cell.name)
-        for method in ("mlm", "mrf", "hcb", "ag"):
-            nll = statistics.fmean(study.values(method, "p_nll"))
-            numbers.record(f"{cell.name}: P-NLL of {method}", nll, tol=5e-3)
-        numbers.record(
-            f"{cell.name}: A-KL of ag", statistics.fmean(study.values("ag", "a_kl")), tol=1e-3
-        )
+        for heading, metric, method, tol in (*stored, ("A-KL", "a_kl", "ag", 1e-3)):
+            mean = statistics.fmean(study.values(method, metric))
+            numbers.record(f"{cell.name}: {heading} of {method}", mean, tol=tol)
 
 
 def _start_worker(threads: int) -> None:
@@ -134,36 +132,23 @@ def sources(only: list[str] | None = None) -> list[Path]:
     return [path for path in paths if not only or path.name[:2] in only]
 
 
-def read_source(path: Path):
-    """A MyST file as a notebook, normalised and not yet executed."""
-    import jupytext
-
-    return normalise(jupytext.read(path), path.stem)
-
-
-def executed_path(source: Path, profile: str) -> Path:
-    if profile == BOOK_PROFILE:
-        return source.with_suffix(".ipynb")
-    return files.profile_folder(profile) / "notebooks" / f"{source.stem}.ipynb"
-
-
 def reproduce(source: Path, profile: str, device: str = "auto", title: str = "") -> Path:
     """Execute one notebook under a profile; return the path of the executed copy."""
     notebook = execute(source, profile, device, title)
     import nbformat
 
-    path = executed_path(source, profile)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Replace the file as a whole, so that an interrupted run leaves the old one.
-    scratch = path.with_suffix(".new")
-    nbformat.write(notebook, scratch)
-    os.replace(scratch, path)
+    path = source.with_suffix(".ipynb")
+    if profile != BOOK_PROFILE:
+        path = files.profile_folder(profile) / "notebooks" / path.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_text(path, nbformat.writes(notebook) + "\n")
     return path
 
 
 def execute(source: Path, profile: str, device: str = "auto", title: str = ""):
     """The executed notebook, normalised, from an empty working folder."""
     try:
+        import jupytext
         import papermill
         from papermill.exceptions import PapermillExecutionError
     except ImportError:
@@ -178,7 +163,7 @@ def execute(source: Path, profile: str, device: str = "auto", title: str = ""):
     with tempfile.TemporaryDirectory() as empty, _kernel_environment():
         try:
             notebook = papermill.execute_notebook(
-                read_source(source),
+                normalise(jupytext.read(source), source.stem),
                 None,
                 parameters,
                 kernel_name="python3",
@@ -186,7 +171,12 @@ def execute(source: Path, profile: str, device: str = "auto", title: str = ""):
                 progress_bar=bar if sys.stderr.isatty() else False,
             )
         except PapermillExecutionError as error:
-            raise CellError(_describe(source, error)) from None
+            lines = [
+                f"{source.name}: cell {error.cell_index} failed with {error.ename}: {error.evalue}",
+                *(f"    {line}" for line in error.source.splitlines()),
+                ANSI.sub("", "\n".join(error.traceback)),
+            ]
+            raise CellError("\n".join(lines)) from None
     return normalise(notebook, source.stem)
 
 
@@ -221,29 +211,11 @@ def normalise(notebook, stem: str):
 
 def _merged_streams(outputs: list) -> list:
     """Join consecutive writes to one stream: how they are split depends on timing."""
-    merged = []
+    merged: list = []
     for output in outputs:
-        if (
-            merged
-            and output.output_type == merged[-1].output_type == "stream"
-            and output.name == merged[-1].name
-        ):
+        # Only streams have a name.
+        if merged and output.get("name", "") == merged[-1].get("name"):
             merged[-1].text += output.text
         else:
             merged.append(output)
     return merged
-
-
-def _describe(source: Path, error) -> str:
-    lines = [
-        f"{source.name}: cell {error.cell_index} failed with {error.ename}: {error.evalue}",
-        *(f"    {line}" for line in error.source.splitlines()),
-        ANSI.sub("", "\n".join(error.traceback)),
-    ]
-    return "\n".join(lines)
-
-
-def _short(path: Path) -> str:
-    with contextlib.suppress(ValueError):
-        return str(path.relative_to(Path.cwd()))
-    return str(path)

@@ -6,25 +6,21 @@ import numpy as np
 import pytest
 from made_studies import METHODS, made
 
-from mlmjoint.analysis import claims, comparisons, distance, stats
+from mlmjoint.analysis import comparisons, distance
 from mlmjoint.errors import InputError
 
 
 class TestComparisons:
-    def test_stars_are_by_holm_over_the_row(self):
-        row = comparisons.against_sheet([made(shifts={"ag": -0.4})]).rows[0]
-        assert [entry.mark for entry in row[1:-1]] == ["*"] * 9
-        assert all(entry.value > 0 for entry in row[1:-1])
-        row = comparisons.against_sheet([made()], "mlm").rows[0]
+    def test_stars_are_by_holm_over_the_row_and_thousandths_keep_them(self):
+        study = made(shifts={"ag": -0.4})
+        (row,) = comparisons.against_sheet([study]).rows
+        sheet = comparisons.against_sheet([study], scale=1000)
+        assert sheet.title.endswith("(thousandths of a nat)") and len(row) == 11
+        for entry, large in zip(row[1:-1], sheet.rows[0][1:-1], strict=True):
+            assert entry.value > 0 and large.value == pytest.approx(1000 * entry.value)
+            assert (entry.mark, entry.kind) == (large.mark, large.kind) == ("*", "difference")
+        (row,) = comparisons.against_sheet([made()], "mlm").rows
         assert [entry.mark for entry in row[1:-1]] == [""] * 9
-
-    def test_thousandths_are_the_same_differences_with_their_marks(self):
-        (plain,) = comparisons.against_sheet([made(shifts={"ag": -0.4})]).rows
-        sheet = comparisons.against_sheet([made(shifts={"ag": -0.4})], scale=1000)
-        assert sheet.title.endswith("(thousandths of a nat)")
-        for entry, small in zip(sheet.rows[0][1:-1], plain[1:-1], strict=True):
-            assert entry.value == pytest.approx(1000 * small.value)
-            assert (entry.mark, entry.kind) == (small.mark, "difference")
 
     def test_a_turned_sheet_is_the_transpose(self):
         sheet = comparisons.against_sheet([made(name="one"), made(name="two")])
@@ -34,15 +30,14 @@ class TestComparisons:
         for k, row in enumerate(turned.rows, 1):
             assert row[1:] == [line[k] for line in sheet.rows]
 
-    def test_false_alarms_are_shares_of_the_differences_to_ag(self):
-        study = made(n=30)
+    def test_false_alarms_are_asked_of_the_differences_to_ag(self, monkeypatch):
+        monkeypatch.setattr(comparisons, "false_alarms", np.mean)  # itself tested with the others
+        study = made(n=30, shifts={"ag": -4})
+        study.records[3]["methods"]["mrf"]["p_nll"] = math.inf
         sheet = comparisons.alarm_sheet([study])
         assert sheet.columns == ["study", "MLM − AG", "MRF − AG", "MRF-L − AG", "HCB − AG", "n"]
-        gap = claims.column(study, "hcb", "p_nll") - claims.column(study, "ag", "p_nll")
-        assert sheet.rows[0][4].value == round(100 * stats.false_alarms(gap))
-        study.records[3]["methods"]["mrf"]["p_nll"] = math.inf
-        row = comparisons.alarm_sheet([study]).rows[0]
-        assert str(row[2]) == "–" and row[4] == sheet.rows[0][4]
+        assert sheet.rows[0][4].value == round(100 * comparisons.gains(study, over="hcb").mean())
+        assert str(sheet.rows[0][2]) == "–"
 
     def test_steps(self):
         study = made(shifts={"ag": -0.4, "ag-40": 0.4}, noise=0.0)
@@ -107,13 +102,11 @@ class TestComparisons:
 
 
 class TestDistance:
-    def test_bins_of_twenty_or_fewer_are_dropped(self):
+    def test_bins_of_twenty_or_fewer_are_dropped_and_doubling_joins_distances(self):
         study = made(n=60, far=3)
         assert distance.bins(study) == {}
         sizes = {k: len(v) for k, v in distance.bins(study, more_than=19).items()}
         assert sizes == {"1": 20, "2": 20, "3": 20}
-
-    def test_doubling_joins_distances(self):
         study = made(n=60, far=8)
         bins = distance.bins(study, doubling=True, more_than=0)
         apart = distance.distances(study)

@@ -33,19 +33,12 @@ class TestBootstrap:
         assert (mean, low, high) == pytest.approx((x.mean(), *theirs), rel=0.02)
         # The interval of a skewed sample extends further into its long tail.
         assert high - mean > mean - low
+        assert stats.bootstrap(x, seed=1) == stats.bootstrap(x, seed=1) != stats.bootstrap(x)
 
     def test_covers_the_truth_about_as_often_as_it_says(self):
-        rng = np.random.default_rng(2)
-        hits = 0
-        for trial in range(200):
-            _, low, high = stats.bootstrap(rng.exponential(size=40), seed=trial, resamples=500)
-            hits += low <= 1.0 <= high
-        assert 0.88 <= hits / 200 <= 0.99
-
-    def test_depends_on_the_seed_alone(self):
-        x = np.random.default_rng(3).normal(size=30)
-        assert stats.bootstrap(x, seed=1) == stats.bootstrap(x, seed=1)
-        assert stats.bootstrap(x, seed=1) != stats.bootstrap(x, seed=2)
+        drawn = np.random.default_rng(2).exponential(size=(200, 40))
+        found = [stats.bootstrap(x, seed=k, resamples=500) for k, x in enumerate(drawn)]
+        assert 0.88 <= np.mean([low <= 1.0 <= high for _, low, high in found]) <= 0.99
 
     def test_without_spread_or_interval(self):
         assert stats.bootstrap([2.0, 2.0, 2.0]) == (2.0, 2.0, 2.0)
@@ -119,20 +112,8 @@ class TestHolm:
             assert stats.holm(p)[index] == pytest.approx(expected)
 
     def test_missing_tests_do_not_count(self):
-        assert stats.holm([0.01, math.nan, 0.04]) == pytest.approx(
-            [0.02, math.nan, 0.04], nan_ok=True
-        )
-
-    def test_compare_all_corrects_over_every_pair(self):
-        rng = np.random.default_rng(7)
-        base = rng.normal(size=40)
-        columns = {"x": base, "y": base + 1 + 0.1 * rng.normal(size=40), "z": base.copy()}
-        tests = {(c.first, c.second): c for c in stats.compare_all(columns)}
-        assert list(tests) == [("x", "y"), ("x", "z"), ("y", "z")]
-        assert tests["x", "z"].p == tests["x", "z"].p_holm == 1.0
-        assert tests["x", "y"].p_holm == pytest.approx(3 * tests["x", "y"].p)
-        assert tests["x", "y"].interval.value == pytest.approx(np.mean(base - columns["y"]))
-        assert tests["x", "y"].interval.high < 0
+        found = stats.holm([0.01, math.nan, 0.04])
+        assert found == pytest.approx([0.02, math.nan, 0.04], nan_ok=True)
 
 
 def sample(n=60, strength=0.5, seed=0):
@@ -142,8 +123,8 @@ def sample(n=60, strength=0.5, seed=0):
 
 
 SLOW = {
-    spearman: (lambda x, y: scipy.stats.spearmanr(x, y).statistic, stats._weighted_spearman),
-    slope: (lambda x, y: np.polyfit(x, y, 1)[0], stats._weighted_slope),
+    spearman: lambda x, y: scipy.stats.spearmanr(x, y).statistic,
+    slope: lambda x, y: np.polyfit(x, y, 1)[0],
 }
 
 
@@ -151,13 +132,14 @@ SLOW = {
 class TestAssociation:
     def test_is_the_usual_statistic_in_every_resample(self, measure):
         """Ours weighs examples by how often they were drawn; the slow twin writes them out."""
-        slow, weighted = SLOW[measure]
+        slow = SLOW[measure]
         x, y = sample()
         assert measure(x, np.round(y)).interval.value == pytest.approx(slow(x, np.round(y)))
         x, y = sample(n=25)
         drawn = np.random.default_rng(3).integers(0, 25, (40, 25))
         counts = np.array([np.bincount(row, minlength=25) for row in drawn], dtype=float)
-        assert weighted(x, y, counts) == pytest.approx([slow(x[row], y[row]) for row in drawn])
+        found = stats.associations(x, y, counts, ranked=measure is spearman)
+        assert found == pytest.approx([slow(x[row], y[row]) for row in drawn])
 
     def test_keeps_its_level_and_finds_what_is_there(self, measure):
         null = [measure(*sample(30, 0.0, seed), seed, resamples=200).p for seed in range(200)]
@@ -167,12 +149,12 @@ class TestAssociation:
     def test_more_spread_is_not_taken_for_a_rise(self, measure):
         """y spreads with x and does not rise: an ordinary permutation test fails too often."""
         rng, ours, ordinary = np.random.default_rng(0), [], []
-        for seed in range(300):
+        for seed in range(200):
             x = rng.exponential(size=40)
             y = x * rng.normal(size=40)
             ours.append(measure(x, y, seed, resamples=200).p)
-            shuffled = [abs(np.corrcoef(x, rng.permutation(y))[0, 1]) for _ in range(100)]
-            ordinary.append(np.mean(np.array(shuffled) >= abs(np.corrcoef(x, y)[0, 1])))
+            shuffled = rng.permuted(np.tile(y - y.mean(), (100, 1)), axis=1) @ x
+            ordinary.append(np.mean(np.abs(shuffled) >= abs((y - y.mean()) @ x)))
         assert level(ours) <= 0.10
         assert level(ordinary) > 0.13
 
@@ -198,18 +180,15 @@ def test_interval_of_a_correlation_is_scipy_s_bca():
         paired=True,
         vectorized=False,
         method="BCa",
-        n_resamples=2000,
+        n_resamples=1000,
         rng=np.random.default_rng(1),
     ).confidence_interval
     assert (low, high) == pytest.approx((theirs.low, theirs.high), abs=0.03)
 
 
 def test_interval_of_a_slope_covers_the_truth_about_as_often_as_it_says():
-    hits = 0
-    for seed in range(150):
-        _, low, high = slope(*sample(n=50, strength=0.3, seed=seed), resamples=300).interval
-        hits += low <= 0.3 <= high
-    assert 0.87 <= hits / 150 <= 0.99
+    found = [slope(*sample(50, 0.3, seed), resamples=300).interval for seed in range(150)]
+    assert 0.87 <= np.mean([low <= 0.3 <= high for _, low, high in found]) <= 0.99
 
 
 def test_infinite_values_have_a_rank_but_no_slope():
@@ -218,8 +197,3 @@ def test_infinite_values_have_a_rank_but_no_slope():
     assert value == 1.0 and math.isnan(low) and math.isnan(high)  # perfect order: no interval
     trend = slope(x, far)
     assert math.isnan(trend.interval.value) and math.isnan(trend.p)
-
-
-def test_bins_of_twenty_or_fewer_are_dropped():
-    kept = stats.by_bin([1] * 21 + [2] * 20 + [5] * 40)
-    assert kept == {1: list(range(21)), 5: list(range(41, 81))}

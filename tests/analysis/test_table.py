@@ -14,7 +14,7 @@ from mlmjoint.analysis.table import Entry, Sheet
 
 @pytest.fixture(scope="module")
 def sheets():
-    return summary.sheets([made()])
+    return summary.sheets([made(20)])
 
 
 class TestEntry:
@@ -77,18 +77,16 @@ class TestFormats:
 
     def test_latex_of_every_sheet_is_ascii_and_prints_what_it_says(self):
         """Under pdflatex; a bare < or | would come out as another letter in its usual font."""
-        odd = made(name="50%_of ~{a}$b^2|c<d #1 \\\\e & f")
-        studies = [made(shifts={"ag": -0.4}), odd, made(name="made-contiguous", pairs="contiguous")]
+        odd = made(20, name="50%_of ~{a}$b^2|c<d #1 \\\\e & f")
         for k, record in enumerate(odd.records):  # no test, no interval, tiny and infinite numbers
             record["methods"]["mlm"] |= {"p_nll": math.inf, "kl_true": 1e-5 * k, "g_kl": -1e-5 * k}
+        studies = [made(20, {"ag": -0.4}), odd, made(20, name="contiguous", pairs="contiguous")]
         some = [claims.best(study) for study in studies]
         every = [*summary.sheets(studies), *summary.sheets(studies[:1], "distance")]
         every += [claims.tally(some), claims.grid(some), claims.verdict_sheet(some, "x")]
-        every += [comparisons.against_sheet(studies), comparisons.steps_sheet(studies)]
-        every += [comparisons.spread_sheet(studies), comparisons.neighbours_sheet(studies)]
-        every += [
-            comparisons.prediction_sheet(studies[:1], name) for name in comparisons.PREDICTORS
-        ]
+        names = ("against", "steps", "spread", "neighbours")
+        every += [getattr(comparisons, f"{name}_sheet")(studies) for name in names]
+        every += [comparisons.prediction_sheet(studies[:1], p) for p in comparisons.PREDICTORS]
         every += [distance.bin_sheet(studies[0], doubling=True, more_than=1)]
         every += [sheet.turned() for sheet in every if sheet.rows]
         text = table.render(every, "latex")

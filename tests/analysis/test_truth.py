@@ -15,25 +15,14 @@ from mlmjoint.studies import records
 from mlmjoint.studies.study import study
 from mlmjoint.text.toy_world import ToyWorld
 
-COUPLE = "the knife and the fork are on the table ."
-
-
-@pytest.fixture(scope="module")
-def world():
-    return ToyWorld()
-
 
 def logs(rows) -> torch.Tensor:
     return torch.tensor(rows, dtype=torch.float64).log()
 
 
-def test_a_product_has_no_information_and_one_block():
-    found = toytruth.structure(logs([[0.06, 0.14], [0.24, 0.56]]))
-    assert found.information == pytest.approx(0, abs=1e-12)
-    assert (found.blocks, found.kind) == (1, "independent")
-
-
 def test_blocks_are_those_one_can_walk_to():
+    product = toytruth.structure(logs([[0.06, 0.14], [0.24, 0.56]]))
+    assert (product.information, product.blocks, product.kind) == (0, 1, "independent")
     table = logs([[0.1, 0.1, 0, 0], [0, 0.2, 0, 0], [0, 0, 0.3, 0.3]])
     labels = toytruth.block_labels(table)
     assert labels.tolist() == [[0, 0, -1, -1], [-1, 0, -1, -1], [-1, -1, 1, 1]]
@@ -45,8 +34,8 @@ def test_blocks_are_those_one_can_walk_to():
     assert toytruth.structure(linked).kind == "one block"
 
 
-def test_couples_of_the_toy_world_are_blocks_of_one_pair_each(world):
-    table = world.true_joint(COUPLE, 2, 5)
+def test_couples_of_the_toy_world_are_blocks_of_one_pair_each():
+    table = ToyWorld().true_joint("the knife and the fork are on the table .", 2, 5)
     found = toytruth.structure(table)
     assert found.blocks == int(torch.isfinite(table).sum()) == 8
     # Each word tells the other: the information is the whole entropy of one word.
@@ -91,16 +80,13 @@ def test_a_dense_joint_answers_like_a_joint():
         assert torch.allclose(ours, theirs.double(), atol=1e-6)
 
 
-def test_structures_of_a_study_follow_its_records(tmp_path, world):
+def test_structures_of_a_study_follow_its_records(tmp_path):
     done = study("toy", "toy", tmp_path / "toy", n=3, methods=["mlm"], extras=False, device="cpu")
     found = toytruth.structures(done)
     assert len(found) == len(done.records) == 3
     # The truth is a lower bound of a product's error: no product knows what the words share.
     errors = np.array(done.values("mlm", "kl_true"))
     assert all(errors >= [s.information - 1e-6 for s in found])
-
-
-def test_a_study_of_other_text_has_no_truth():
     made = records.Study(folder="x", manifest={"data": {"name": "captions"}}, records=[])
     with pytest.raises(InputError, match="not a study of toy sentences"):
         toytruth.structures(made)

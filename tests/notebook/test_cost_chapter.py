@@ -80,12 +80,10 @@ class TestRecipes:
         (found,) = (block for block in self.blocks("bash") if line in block)
         return found
 
-    def test_shell_accepts_every_block(self):
+    def test_shell_accepts_every_block_and_we_every_study(self):
         assert len(self.blocks("bash")) == 4
         for block in self.blocks("bash"):
             subprocess.run(["bash", "-n"], input=block, text=True, check=True)
-
-    def test_every_study_is_a_command_we_understand(self):
         joined = "\n".join(self.blocks("bash")).replace("\\\n", " ")
         commands = re.findall(r"mlmjoint study ([^'\n]+)", joined)
         assert len(commands) == 4
@@ -104,16 +102,9 @@ class TestRecipes:
 
     def test_job_array_names_the_eight_cells_of_the_paper(self):
         script = 'mlmjoint() { echo "$@"; }\n' + self.script("--array=0-7")
-        out = []
+        out, how = [], {"input": script, "text": True, "capture_output": True, "check": True}
         for index in range(8):
-            done = subprocess.run(
-                ["bash", "-eu"],
-                input=script,
-                text=True,
-                capture_output=True,
-                check=True,
-                env={"SLURM_ARRAY_TASK_ID": str(index)},
-            )
+            done = subprocess.run(["bash", "-eu"], env={"SLURM_ARRAY_TASK_ID": str(index)}, **how)
             ((folder, plan),) = parsed(done.stdout).items()
             assert folder == f"results/paper/{plan.name}"
             out.append(plan)
