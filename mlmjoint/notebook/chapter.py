@@ -46,12 +46,7 @@ def out_folder(profile: str) -> Path:
 
 
 class Chapter:
-    """One chapter's run under one profile.
-
-    >>> chapter = Chapter("01", "quick")               # doctest: +SKIP
-    >>> chapter.record("entropy in nats", 1.2345, tol=0.01)  # doctest: +SKIP
-    1.2345
-    """
+    """One run of a chapter: ``Chapter("01", "quick").record("entropy", 1.2345, tol=0.01)``."""
 
     def __init__(self, number: str, profile: str):
         if profile not in PROFILES:

@@ -153,7 +153,7 @@ def execute(source: Path, profile: str, device: str = "auto", title: str = ""):
         from papermill.exceptions import PapermillExecutionError
     except ImportError:
         raise InputError(
-            "papermill is missing; install the book's tools: pip install 'mlmjoint[book]'"
+            "papermill or jupytext is missing; install them: pip install 'mlmjoint[book]'"
         ) from None
     # The parameters cell already has these values; papermill would add a cell that repeats them.
     parameters = {"profile": profile} if profile != BOOK_PROFILE else {}

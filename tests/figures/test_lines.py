@@ -78,10 +78,8 @@ class TestIntervals:
 def test_curves_and_points_lie_where_the_numbers_are():
     curves = {"ag": ([1, 10], [0.5, 0.1]), "other": ([2, 3], [4.0, 5.0])}
     (axis,) = draw_curves(curves, "passes", "nats", log_x=True).axes
-    drawn = {
-        line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axis.lines
-    }
-    assert drawn == {"AG": curves["ag"], "other": curves["other"]}
+    drawn = [(x.get_label(), (list(x.get_xdata()), list(x.get_ydata()))) for x in axis.lines]
+    assert drawn == [("AG", curves["ag"]), ("other", curves["other"])]
     assert (axis.get_xscale(), axis.get_yscale()) == ("log", "linear")
     assert (axis.get_xlabel(), axis.get_ylabel()) == ("passes", "nats")
     (axis,) = draw_points(curves, "x", "y", diagonal=True, levels={"mrf": 3.0}).axes
@@ -96,10 +94,8 @@ def test_joints_have_a_down_and_b_across():
     tables = random_tables(4, 6, scale=2, seed=1)
     joints = {name: mlmjoint.joint(tables, name) for name in ("mlm", "ag")}
     *panels, _ = draw_joints(joints, tables, size=6).axes
-    rows, columns = (
-        list(map(int, texts(labels)))
-        for labels in (panels[0].get_yticklabels(), panels[1].get_xticklabels())
-    )
+    labels = panels[0].get_yticklabels(), panels[1].get_xticklabels()
+    rows, columns = (list(map(int, texts(side))) for side in labels)
     for axis, q in zip(panels, joints.values(), strict=True):
         shown = axis.images[0].get_array()
         assert shown.shape == (4, 6) and np.allclose(shown, q.log_table().exp()[rows][:, columns])
