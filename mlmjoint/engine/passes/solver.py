@@ -152,24 +152,17 @@ def _direct(state: State) -> np.ndarray:
 
 def _conjugate_gradient(state: State, tol: float, most: int) -> np.ndarray:
     """Preconditioned by the diagonal, to ``tol``; each step is a pass."""
-    # Constants are the Hessian's null space, so the right-hand side must sum to zero for a
-    # solution to exist, and rounding must not be allowed to spoil that.
+    from scipy.sparse.linalg import LinearOperator, cg
+
     diagonal = np.maximum(state.curvature, 1e-12 * state.curvature.max())
-    r = state.gradient.mean() - state.gradient
-    d, p = np.zeros_like(r), r / diagonal
-    rho, goal = r @ p, max(tol * np.abs(r).max(), 1e-15)
-    for _ in range(most):
-        hp = state.balance.hessian(state.last, p)
-        curvature = p @ hp
-        if not curvature > 0:
-            break
-        d, r = d + rho / curvature * p, r - rho / curvature * hp
-        if np.abs(r).max() <= goal:
-            break
-        r -= r.mean()
-        rho, old = r @ (r / diagonal), rho
-        p = r / diagonal + (rho / old) * p
-    return d
+    size = (len(diagonal), len(diagonal))
+    hessian = LinearOperator(size, lambda d: state.balance.hessian(state.last, d), dtype=float)
+    inverse = LinearOperator(size, lambda r: r / diagonal, dtype=float)
+    # Constants are the Hessian's null space: for a solution to exist the right-hand side must sum
+    # to zero, which rounding must not spoil. A step that fails (NaN) is not taken by the caller.
+    right = state.gradient.mean() - state.gradient
+    with np.errstate(all="ignore"):
+        return cg(hessian, right, rtol=tol, maxiter=most, M=inverse)[0]
 
 
 def dual_bound(state: State) -> float | None:
