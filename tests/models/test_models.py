@@ -17,22 +17,15 @@ from safetensors.torch import load_file, save_file
 import mlmjoint
 from mlmjoint import files
 from mlmjoint.errors import InputError
-from mlmjoint.models import catalog, checkpoints, hub
+from mlmjoint.models import catalog, check, checkpoints, hub
 from mlmjoint.models import mlm as mlm_module
 from mlmjoint.models.known import rooted
 from mlmjoint.models.mlm import MLM
 from mlmjoint.text import corpora, toy_world
 
 V = len(SPECIALS) + len(WORDS)
-SMALL = {
-    "vocab_size": V,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "max_position_embeddings": 24,
-    "pad_token_id": 0,
-}
+SMALL = {"vocab_size": V, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+SMALL |= {"intermediate_size": 32, "max_position_embeddings": 24, "pad_token_id": 0}
 
 
 @pytest.fixture
@@ -74,6 +67,8 @@ def test_a_loaded_model(tiny_model, capfd):
             mlmjoint.load(tiny_model, **wrong)
 
 
+MOBILE = {"hidden_size": 32, "embedding_size": 16, "intra_bottleneck_size": 16}
+ROTARY = {"position_embedding_type": "rotary", "mask_token_id": 4}
 ARCHITECTURES = {
     "bert": (transformers.BertConfig, {}, 24),
     "roberta": (transformers.RobertaConfig, {"pad_token_id": 1}, 22),
@@ -82,14 +77,10 @@ ARCHITECTURES = {
     "distilbert": (transformers.DistilBertConfig, {"dim": 16, "n_heads": 2, "n_layers": 2}, 24),
     "albert": (transformers.AlbertConfig, {"embedding_size": 8}, 24),
     "electra": (transformers.ElectraConfig, {"embedding_size": 8}, 24),
-    "mobilebert": (
-        transformers.MobileBertConfig,
-        {"hidden_size": 32, "embedding_size": 16, "intra_bottleneck_size": 16},
-        24,
-    ),
+    "mobilebert": (transformers.MobileBertConfig, MOBILE, 24),
     "deberta-v2": (transformers.DebertaV2Config, {"relative_attention": True}, 24),
     "modernbert": (transformers.ModernBertConfig, {}, 24),
-    "esm": (transformers.EsmConfig, {"position_embedding_type": "rotary", "mask_token_id": 4}, 24),
+    "esm": (transformers.EsmConfig, ROTARY, 24),
 }
 
 
@@ -342,13 +333,13 @@ def test_tokenizer_files_are_downloaded_and_recognised(name):
         assert any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
 
 
-@pytest.mark.parametrize("module", [mlm_module, corpora, toy_world], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", [mlm_module, check, corpora, toy_world])
 def test_docstring_examples_run(module):
     failed, tried = doctest.testmod(module)
     assert tried > 0 and failed == 0
 
 
-@pytest.mark.parametrize("function", [mlmjoint.load, mlmjoint.MLM.pair])
+@pytest.mark.parametrize("function", [mlmjoint.load, mlmjoint.MLM.pair, mlmjoint.check_mlm])
 def test_docstrings_state_parameters_returns_example_and_references(function):
     for part in ("Parameters", "Returns", "Examples", "References"):
         assert f"{part}\n" in function.__doc__

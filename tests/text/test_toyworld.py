@@ -120,16 +120,13 @@ def test_conditionals_follow_from_the_joint(world, sentences):
         assert torch.allclose(alone.exp(), column.softmax(0), atol=1e-14)
 
 
-def test_impossible_sentences(world):
-    for text in ("the keys near the gate is broken .", "the dog sleeps ."):  # the second: too short
-        assert world.log_prob(text) == -math.inf
-
-
 def test_agreement_crosses_the_gap(world):
     joint = world.true_joint("the keys near the gate are broken .", 2, 6).exp()
     key, keys, is_, are = (world.ids[w] for w in ("key", "keys", "is", "are"))
     assert joint[key, is_] > 0.1 and joint[keys, are] > 0.1
     assert joint[key, are] == 0 and joint[keys, is_] == 0
+    for text in ("the keys near the gate is broken .", "the dog sleeps ."):  # the second: too short
+        assert world.log_prob(text) == -math.inf
     # The attractor between them does not matter.
     other = world.true_joint("the keys near the gates are broken .", 2, 6).exp()
     assert torch.allclose(joint, other)
@@ -158,21 +155,20 @@ def test_some_tokens_do_not_interact(world):
     assert (joint > 0).sum() == 8 and torch.allclose(joint, independent, atol=1e-14)
 
 
-@pytest.mark.parametrize(
-    ("as_noun", "as_verb"),
-    [
-        ("the man picks up the watches .", "the man watches the dogs ."),
-        ("the man sees the ducks .", "the duck ducks behind the trees ."),
-        ("the cook cooks fresh fish .", "the men fish near the rivers ."),
-        ("the man sees some guards .", "the man guards some men ."),
-        ("the man picks up the saw .", "the men saw the trees ."),
-        ("a boy reads some plays .", "a boy plays the flute ."),
-    ],
-)
-def test_ambiguous_words_are_nouns_and_verbs(world, as_noun, as_verb):
-    assert set(as_noun.split()) & set(as_verb.split()) - {"the", "a", "some", "."}
-    assert world.log_prob(as_noun) > -math.inf
-    assert world.log_prob(as_verb) > -math.inf
+AMBIGUOUS = {
+    "watches": ("the man picks up the watches .", "the man watches the dogs ."),
+    "ducks": ("the man sees the ducks .", "the duck ducks behind the trees ."),
+    "fish": ("the cook cooks fresh fish .", "the men fish near the rivers ."),
+    "guards": ("the man sees some guards .", "the man guards some men ."),
+    "saw": ("the man picks up the saw .", "the men saw the trees ."),
+    "plays": ("a boy reads some plays .", "a boy plays the flute ."),
+}
+
+
+def test_ambiguous_words_are_nouns_and_verbs(world):
+    for word, examples in AMBIGUOUS.items():
+        for text in examples:
+            assert word in text.split() and world.log_prob(text) > -math.inf
 
 
 @pytest.mark.parametrize("kind", ["trees", "walks"])
