@@ -140,9 +140,9 @@ class TestPair:
 
 
 BAD_TEXT = {
-    "empty text": (["", "--positions", 1, 2], "empty"),
+    "empty text": (["", "--positions", 1, 2], "the text is ''"),
     "no mask": ([WHOLE], "holds 0"),
-    "masks and positions": ([MASKED, "--positions", 1, 2], "one or the other"),
+    "masks and positions": ([MASKED, "--positions", 1, 2], "are given too"),
     "position on [CLS]": ([WHOLE, "--positions", 0, 3], "position 0 is [CLS]"),
     "position past the end": ([WHOLE, "--positions", 3, 99], "position 99"),
     "position not a number": ([WHOLE, "--positions", "x", 3], "'x'"),
