@@ -3,7 +3,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 # The torch that pip installs; empty (`make test VENV=/path/to/env TORCH=`) keeps the environment's own.
 TORCH ?= torch==2.13.0
-JOBS ?= 2
+# Tests at a time: one more than cores, because some wait for a browser, a hub or the end of a process.
+JOBS ?= 3
 # Which run of the notebooks: quick proves the machinery, full is what the book's pages show.
 PROFILE ?= quick
 # `make test ENGINE=reference` runs the tests of joints and metrics on the dense reference instead of the engine.
@@ -65,7 +66,8 @@ test: lint ## lint, then all tests (including the notebooks and the built book)
 ifeq ($(ENGINE),reference)
 	$(BIN)/python -m pytest -n $(JOBS) tests/core/test_joints.py tests/core/test_metrics.py
 else
-	$(BIN)/python -m pytest -n $(JOBS)
+	@# worksteal: each worker begins with tests that lie next to each other and share fixtures
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 	$(MAKE) nbval
 endif
 

@@ -137,9 +137,6 @@ def axe(browser) -> list[str]:
 
 def requests_in(log: list[dict]) -> list[str]:
     messages = (json.loads(entry["message"])["message"] for entry in log)
-    urls = (
-        m["params"]["request"]["url"]
-        for m in messages
-        if m["method"] == "Network.requestWillBeSent"
-    )
+    sent = (m["params"] for m in messages if m["method"] == "Network.requestWillBeSent")
+    urls = (params["request"]["url"] for params in sent)
     return [url for url in urls if not url.startswith(("data:", "blob:", "about:"))]

@@ -62,15 +62,14 @@ def lower_bound(log_a, log_b, log_mu_a, log_mu_b) -> float:
 
 
 def derive(tables, methods, options):
-    built = {}
+    built, others = {}, options if methods == ["hcb"] else {}
     for name in methods:
         if name == "ag":
             built[name] = solved(tables, **options)
-            continue
-        others = options if methods == ["hcb"] else {}
-        CONSTRUCTIONS[name](tables, **others)  # refuses what it always refuses
-        built[name] = ReferenceJoint(tables, name, dense_joint(tables, name, **others))
-    return built
+        else:
+            CONSTRUCTIONS[name](tables, **others)  # refuses what it always refuses
+            built[name] = ReferenceJoint(tables, name, dense_joint(tables, name, **others))
+    return built, None
 
 
 def measure(tables, built):

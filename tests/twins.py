@@ -57,32 +57,29 @@ def double(tables: Tables) -> list[torch.Tensor]:
     return [None if part is None else part.double().cpu() for part in parts]
 
 
-def dense_joint(
-    tables, method: str, pivot: int | None = None, direction: str = "ab"
-) -> torch.Tensor:
+def dense_joint(tables, method: str, pivot: int | None = None, direction: str = "ab"):
     """log μ (Va, Vb) of one construction; Arnold-Gokhale after the published 40 steps."""
     log_a, log_b, log_z_a, log_z_b, log_p_a, log_p_b = double(tables)
     if method == "hcb":
-        first, second, log_p = (log_a, log_b, log_p_a)
         if direction == "ba":
-            first, second, log_p = log_b.T, log_a.T, log_p_b
+            swapped = Tables(log_b.T, log_a.T, log_p_a=log_p_b)
+            return dense_joint(swapped, method, pivot).T
         if pivot is None:
-            pivot = int((first.logsumexp(1) if log_p is None else log_p).argmax())
-        log_mu = reference.hcb(first, second, pivot)
-        return log_mu if direction == "ab" else log_mu.T
+            pivot = int((log_a.logsumexp(1) if log_p_a is None else log_p_a).argmax())
+        return reference.hcb(log_a, log_b, pivot)
     if method in ("chain-mean", "chain-geo"):
         mean = reference.chain_mean if method == "chain-mean" else reference.chain_geo
         return mean(reference.chain_ab(log_p_a, log_b), reference.chain_ba(log_p_b, log_a))
-    formulas = {
-        "mlm": lambda: reference.mlm(log_p_a, log_p_b),
-        "mrf": lambda: reference.mrf(log_a, log_b),
-        "mrf-l": lambda: reference.mrf_logits(log_a, log_b, log_z_a, log_z_b),
-        "ag": lambda: reference.arnold_gokhale(log_a, log_b)[0],
-        "chain-ab": lambda: reference.chain_ab(log_p_a, log_b),
-        "chain-ba": lambda: reference.chain_ba(log_p_b, log_a),
-        "gibbs": lambda: reference.gibbs(log_a, log_b),
-    }
-    return formulas[method]()
+    formula, parts = {
+        "mlm": (reference.mlm, (log_p_a, log_p_b)),
+        "mrf": (reference.mrf, (log_a, log_b)),
+        "mrf-l": (reference.mrf_logits, (log_a, log_b, log_z_a, log_z_b)),
+        "ag": (lambda *both: reference.arnold_gokhale(*both)[0], (log_a, log_b)),
+        "chain-ab": (reference.chain_ab, (log_p_a, log_b)),
+        "chain-ba": (reference.chain_ba, (log_p_b, log_a)),
+        "gibbs": (reference.gibbs, (log_a, log_b)),
+    }[method]
+    return formula(*parts)
 
 
 def dense_joints(tables: Tables, log_ag: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -99,18 +96,15 @@ def dense_metrics(tables: Tables, joints: dict[str, torch.Tensor]) -> dict:
     if gold is not None:
         out["unary"]["u_nll"] = float(-0.5 * (log_a[gold] + log_b[gold]))
     for name, log_mu in joints.items():
-        out[name] = {"u_nll": None, "p_nll": None, "g_kl": None}
-        if gold is not None:
-            out[name] = {
-                "u_nll": reference.u_nll(log_mu, gold),
-                "p_nll": reference.p_nll(log_mu, gold),
-            }
-            out[name]["g_kl"] = reference.g_kl(log_a, log_b, log_mu, gold)
-        out[name]["a_kl"] = reference.a_kl(log_a, log_b, log_mu)
+        known = gold is not None
+        out[name] = {
+            "u_nll": reference.u_nll(log_mu, gold) if known else None,
+            "p_nll": reference.p_nll(log_mu, gold) if known else None,
+            "g_kl": reference.g_kl(log_a, log_b, log_mu, gold) if known else None,
+            "a_kl": reference.a_kl(log_a, log_b, log_mu),
+        }
     out["incompatibility"] = reference.incompatibility(log_a, log_b)
-    out["jsd"] = {
-        (x, y): reference.jsd(joints[x], joints[y]) for x, y in itertools.combinations(joints, 2)
-    }
+    out["jsd"] = {pair: reference.jsd(*map(joints.get, pair)) for pair in pairs(joints)}
     return out
 
 
