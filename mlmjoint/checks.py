@@ -84,10 +84,11 @@ def solver_options(tol=1e-5, solver="auto", iterations=None) -> None:
         count("iterations", iterations)
 
 
-def unpaired_surrogate(text: str) -> str | None:
-    """The first unpaired surrogate of a text, which is not valid Unicode, or None."""
+def unicode(text: str, what: str) -> None:
+    """Refuse a text with an unpaired surrogate; ``what`` is what the error message calls it."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        return text[error.start]
-    return None
+        raise InputError(
+            f"{what} has an unpaired surrogate ({text[error.start]!a}); it is not valid Unicode"
+        ) from None

@@ -73,11 +73,7 @@ class MLM:
         """Token ids of a text with its special tokens, not truncated; "[MASK]" always works."""
         if not isinstance(text, str) or not text.strip():
             raise InputError(f"the text is {text!r}; give a sentence of at least two tokens")
-        if surrogate := checks.unpaired_surrogate(text):
-            raise InputError(
-                f"the text {text!r} contains an unpaired surrogate ({surrogate!a}); "
-                "it is not valid Unicode"
-            )
+        checks.unicode(text, f"the text {text!r}")
         if self.tokenizer.mask_token != "[MASK]":
             text = text.replace("[MASK]", self.tokenizer.mask_token)
         return list(self.tokenizer(text, truncation=False, verbose=False)["input_ids"])

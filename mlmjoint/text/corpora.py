@@ -207,11 +207,7 @@ def _jsonl_rows(path: Path, names: Sequence[str]) -> Rows:
                     f"{', '.join(record) or 'no fields'}); write jsonl:FILE:FIELD with a field of "
                     "every line"
                 )
-            if surrogate := checks.unpaired_surrogate(text or ""):
-                raise InputError(
-                    f"{where} has an unpaired surrogate ({surrogate!a}) in field {name!r}; "
-                    "it is not valid Unicode"
-                )
+            checks.unicode(text or "", f"field {name!r} of {where}")
             yield f"line {number}", text or ""
 
 

@@ -45,11 +45,6 @@ def _sentences(table, columns: list[str], split: str):
         batch = table[start : start + BATCH]
         for column in columns:
             for row, text in zip(batch["mlmjoint_row"], batch[column], strict=True):
-                if not isinstance(text, str | None):
-                    raise InputError(
-                        f"row {row} of {split} has {text!r} in column {column}, which is not text; "
-                        "give a column of strings"
-                    )
                 yield f"{split} {row} {column}", text or ""
 
 
@@ -73,12 +68,14 @@ def _open(name: str, split: str, folder: str):
                 f"{error}; or give a folder that has it, as {name}:FOLDER or in {variable}"
             ) from None
         table = datasets.Dataset.from_parquet(str(file))
-    missing = [column for column in known["columns"] if column not in table.column_names]
-    if missing:
-        raise InputError(
-            f"{source} has no column {missing[0]!r} (it has {', '.join(table.column_names)}); "
-            f"give data in the format of {known['id']}"
-        )
+    kinds = {name: getattr(kind, "dtype", "nested") for name, kind in table.features.items()}
+    for column in known["columns"]:
+        if kinds.get(column) not in ("string", "large_string"):
+            columns = ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
+            raise InputError(
+                f"{source} has no text in a column {column!r} (it has {columns}); "
+                f"give data in the format of {known['id']}"
+            )
     return table.select_columns(known["columns"]), source
 
 
