@@ -88,28 +88,13 @@ def browser(tmp_path_factory):
 
 
 def open_page(browser, url: str) -> None:
-    """A page in a wide window, with nothing but its own entries in the browser's logs."""
+    """A page, wide and light, its equations set, with nothing but its own entries in the logs."""
     browser.get("about:blank")
-    resize(browser, "wide")
     for kind in ("browser", "performance"):
         browser.get_log(kind)
+    resize(browser, "wide")
     browser.get(url)
-
-
-def resize(browser, size: str) -> None:
-    width, height = SIZES[size]
-    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-
-
-def set_theme(browser, theme: str) -> None:
-    root = "document.documentElement.dataset"
-    browser.execute_script(f"{root}.mode = {root}.theme = arguments[0]", theme)
-    time.sleep(0.2)  # the theme fades colours in
-
-
-def wait_for_math(browser) -> None:
-    """Until MathJax is done; at once on a page without equations."""
+    look(browser, "light", "wide")
     browser.execute_async_script(
         """
         const done = arguments[arguments.length - 1];
@@ -119,6 +104,19 @@ def wait_for_math(browser) -> None:
         tick();
         """
     )
+
+
+def resize(browser, size: str) -> None:
+    width, height = SIZES[size]
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
+def look(browser, theme: str, size: str) -> None:
+    resize(browser, size)
+    root = "document.documentElement.dataset"
+    browser.execute_script(f"{root}.mode = {root}.theme = arguments[0]", theme)
+    time.sleep(0.2)  # the theme fades colours in
 
 
 def axe(browser) -> list[str]:

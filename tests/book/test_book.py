@@ -4,17 +4,7 @@ import time
 
 import pytest
 import yaml
-from browsing import (
-    ROOT,
-    SIDEWAYS,
-    axe,
-    needs_browser,
-    open_page,
-    requests_in,
-    resize,
-    set_theme,
-    wait_for_math,
-)
+from browsing import ROOT, SIDEWAYS, axe, look, needs_browser, open_page, requests_in
 from selenium.webdriver.support.ui import WebDriverWait
 
 
@@ -64,7 +54,6 @@ def test_book_builds_every_page_of_the_contents(built):
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_loads_renders_fits_and_is_accessible(page, browser, address):
     open_page(browser, f"{address}/{page}")
-    wait_for_math(browser)
     # Scroll through, so that lazily loaded images are asked for.
     browser.execute_script("window.scrollTo(0, document.body.scrollHeight)")
     time.sleep(0.3)
@@ -72,15 +61,13 @@ def test_a_page_loads_renders_fits_and_is_accessible(page, browser, address):
     requests = requests_in(browser.get_log("performance"))
     assert requests, "the request log is empty: nothing was observed"
     faults["requests to other machines"] = [u for u in requests if not u.startswith(address)]
-    resize(browser, "narrow")
-    time.sleep(0.3)
+    # What depends on the width hardly depends on the theme: two looks stand for four.
+    look(browser, "dark", "narrow")
     faults["scrolls sideways on a phone"] = browser.execute_script(SIDEWAYS) > 0
     browser.execute_script(SHORTEN)
-    # What depends on the width hardly depends on the theme: two looks stand for four.
-    for theme, size in (("dark", "narrow"), ("light", "wide")):
-        resize(browser, size)
-        set_theme(browser, theme)
-        faults[f"accessibility, {theme} and {size}"] = axe(browser)
+    faults["accessibility on a phone, dark"] = axe(browser)
+    look(browser, "light", "wide")
+    faults["accessibility on a wide page, light"] = axe(browser)
     faults["errors"] = [e for e in browser.get_log("browser") if e["level"] == "SEVERE"]
     assert {kind: found for kind, found in faults.items() if found} == {}
 
@@ -89,15 +76,13 @@ def test_a_page_loads_renders_fits_and_is_accessible(page, browser, address):
 def test_the_frame_of_a_page_is_accessible_in_every_look(browser, address):
     open_page(browser, f"{address}/book/errata.html")
     for theme, size in (("dark", "wide"), ("light", "narrow")):
-        resize(browser, size)
-        set_theme(browser, theme)
+        look(browser, theme, size)
         assert axe(browser) == []
 
 
 @needs_browser
 def test_search_finds_bradley_terry(browser, address):
-    resize(browser, "wide")
-    browser.get(f"{address}/search.html?q=Bradley%E2%80%93Terry")
+    open_page(browser, f"{address}/search.html?q=Bradley%E2%80%93Terry")
     links = WebDriverWait(browser, 20).until(
         lambda b: b.find_elements("css selector", "ul.search li a")
     )
@@ -107,6 +92,5 @@ def test_search_finds_bradley_terry(browser, address):
 @needs_browser
 def test_book_opens_from_disk(browser, built):
     """A reader who unpacks the book has no web server."""
-    browser.get((built / "book" / "notation.html").as_uri())
-    wait_for_math(browser)
+    open_page(browser, (built / "book" / "notation.html").as_uri())
     assert len(browser.find_elements("css selector", "mjx-container")) >= 19

@@ -5,7 +5,7 @@ import time
 
 import pytest
 import torch
-from browsing import ROOT, SIDEWAYS, axe, needs_browser, open_page, requests_in, resize, set_theme
+from browsing import ROOT, SIDEWAYS, axe, look, needs_browser, open_page, requests_in
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
@@ -186,7 +186,6 @@ def test_committed_english_is_what_the_model_says():
 def page(browser, address):
     """The page just opened, everything it logged and asked for since kept in the browser's logs."""
     open_page(browser, f"{address}/{PAGE}")
-    set_theme(browser, "light")
     return ready(browser)
 
 
@@ -336,13 +335,13 @@ class TestPage:
 
     def test_is_accessible_in_both_themes_with_everything_in_use(self, page):
         for theme in ("light", "dark"):
-            set_theme(page, theme)
+            look(page, theme, "wide")
             element(page, "tab-mrf").click()
             time.sleep(0.3)
             assert axe(page) == []
 
     def test_fits_a_phone(self, page):
-        resize(page, "narrow")
+        look(page, "light", "narrow")
         for name in ("street", "bromide", "bevacizumab"):
             page.execute_script("location.hash = arguments[0]", f"#show-{name}-ag")
             wait_for(page, "sentence", read(name).data["text"][0][:8])
@@ -362,8 +361,7 @@ class TestPage:
         assert [e for e in page.get_log("browser") if e["level"] == "SEVERE"] == []
 
     def test_works_from_disk(self, browser, built):
-        resize(browser, "wide")
-        browser.get((built / PAGE).as_uri() + "#show-guitar-gibbs")
+        open_page(browser, (built / PAGE).as_uri() + "#show-guitar-gibbs")
         ready(browser)
         assert "playing" in text(browser, "sentence")
         assert says(browser, "guitar", "gibbs")
