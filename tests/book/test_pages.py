@@ -248,11 +248,8 @@ def test_effort_stands_on_the_page_once_measured(monkeypatch, tmp_path):
 def test_what_stands_between_two_comments_is_replaced():
     page = "a\n<!-- x:begin -->\nold\n<!-- x:end -->\nb\n"
     fresh = markdown.replace_between(page, "x", ["new", ""])
-    assert fresh.startswith("a\n") and fresh.endswith("\nb\n")
-    assert "new" in fresh and "old" not in fresh
+    assert re.fullmatch(r"a\n<!-- x:begin -->\s+new\s+<!-- x:end -->\nb\n", fresh)
     assert markdown.replace_between(fresh, "x", ["new", ""]) == fresh
-    with pytest.raises(ValueError, match="y:begin"):
-        markdown.replace_between(page, "y", [])
 
 
 def bash_lines(path: Path) -> list[str]:

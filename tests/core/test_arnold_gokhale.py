@@ -54,14 +54,6 @@ def test_a_larger_table_is_certified():
     assert 0 <= q.objective - q.lower_bound <= 1e-6 * q.objective
 
 
-def test_the_stationary_form_holds():
-    q = joint(random_tables(12, 9), "ag", tol=1e-10)
-    log_mu_a, log_mu_b = q.log_marginals()
-    sums = torch.logaddexp(q.tables.log_a, q.tables.log_b)
-    form = sums - torch.logaddexp(-log_mu_a[:, None], -log_mu_b[None, :])
-    assert float((form - q.log_table()).abs().max()) < 1e-8
-
-
 def test_the_objective_equals_an_independent_minimisation():
     """The definition itself, over θ = log μ with nothing assumed about its form."""
     tables = random_tables(6, 5, seed=9)
