@@ -118,17 +118,16 @@ def fast_flops(shape: Shape, length: int, tokens: tuple[int, int] | None = None)
     """
     at_a, at_b = tokens or (shape.vocab, shape.vocab)
     T, L, H, F, h = length, shape.layers, shape.width, shape.inner, shape.heads
-    E, widening, read = shape.embedded, shape.widening, length if shape.layers > 1 else 1
-    # Once: queries, keys, values and attention of the tokens that no substitution changes.
-    once = 2 * (T * (widening + 3 * H**2) + read * (2 * (T - 1) * H + H**2))
+    E, widening = shape.embedded, shape.widening
+    # Once: queries, keys, values and attention of the tokens that no substitution changes; w1
+    # behind the output projection and on the layer norm's shift, for both tables.
+    once = 2 * T * (widening + 4 * H**2 + 2 * (T - 1) * H + 2 * H * F) + (H + 1) * H * F
     # The new token's query, key, value and output; its share folded into every query's blend;
     # one feed-forward block, and the head up to its last product.
-    each = widening + 4 * H**2 + read * (H + 2 * h * H) + 2 * H * F + H * E
+    each = widening + 4 * H**2 + T * (H + 2 * h * H) + 2 * H * F + H * E
+    each += 2 * (T - 1) * H + H**2  # the new token's own attention
+    each += T * (2 * h * F + H * F)  # w1 in every query's blend, w2 at every position
     if L > 1:
-        # w1 behind the output projection and on the layer norm's shift, for both tables.
-        once += 4 * T * H * F + (H + 1) * H * F
-        each += 2 * (T - 1) * H + H**2  # the new token's own attention
-        each += T * (2 * h * F + H * F)  # w1 in every query's blend, w2 at every position
         each += (L - 2) * T * (4 * H**2 + 2 * H * F + 2 * T * H)
         # The last layer at one position: query, key side, value side, output, feed-forward.
         each += 4 * H**2 + 2 * T * h * H + 2 * H * F

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import torch
+from tqdm import tqdm
 
 from .. import arrays, checks
-from ..engine.forward.readout import eval_mode, logits_at
-from ..engine.forward.routes import Route, choose_route
-from ..engine.forward.softmax import normalise_rows
-from ..engine.forward.write import fill_rows, progress_bar, table_memory
+from ..engine.forward.routes import Route, choose_route, eval_mode, logits_at
+from ..engine.forward.write import fill_rows, normalise_rows, table_memory
 from ..errors import InputError
 from .tables import Tables
 
@@ -98,8 +97,9 @@ def _tables(mlm, pair, whole: bool, sets, batch_size, progress: bool, out, route
     def context(masked, token, substituted):
         return f"a logit at position {masked} with {_name(mlm, int(token))} at {substituted}"
 
-    with progress_bar(progress, "conditionals", len(ids_a) + len(ids_b)) as advance:
-        shared = {"batch_size": batch_size, "advance": advance}
+    total, hidden = len(ids_a) + len(ids_b), None if progress else True  # None: off a terminal
+    with tqdm(desc="conditionals", total=total, leave=False, disable=hidden) as bar:
+        shared = {"batch_size": batch_size, "advance": bar.update}
         # Column j of log_a: predictions at A with token j at B. Row i of log_b: at B with i at A.
         log_z_a = fill_rows(log_a.t(), route, pair.input_ids, a, b, ids_b, keep_a, **shared)
         arrays.check_finite(log_z_a, lambda j: context(a, ids_b[j], b))

@@ -12,8 +12,8 @@ from ..core.conditionals import conditionals
 from ..core.pairs import Pair
 from ..core.tables import Tables
 from ..engine.device import free_memory
-from ..engine.forward.readout import eval_mode, is_hooked, logits_at
-from ..engine.forward.routes import ROUTES, TOLERANCE, Route, choose_route
+from ..engine.forward.architectures import is_hooked
+from ..engine.forward.routes import ROUTES, TOLERANCE, Route, choose_route, eval_mode, logits_at
 from ..engine.forward.write import auto_batch, fill_rows
 from ..errors import InputError
 from .mlm import MLM

@@ -14,7 +14,7 @@ import torch
 from .. import checks
 from ..core.pairs import Pair
 from ..engine.device import pick_device, pick_dtype
-from ..engine.forward.readout import log_probs_at
+from ..engine.forward.routes import log_probs_at
 from ..errors import InputError
 from ..files import sha256
 from .checkpoints import read_folder

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import DataCollatorForLanguageModeling
 
-from ..engine.forward.readout import eval_mode, find_head, log_probs_at
+from ..engine.forward.architectures import find_head
+from ..engine.forward.routes import eval_mode, log_probs_at
 from .settings import Settings, mix_seed
 
 

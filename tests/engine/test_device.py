@@ -1,4 +1,4 @@
-"""Devices and dtypes by name."""
+"""Devices and dtypes by name, and the free memory."""
 
 import pytest
 import torch
@@ -9,10 +9,10 @@ from mlmjoint.engine.device import free_memory, pick_device, pick_dtype
 
 
 def test_devices_and_dtypes():
-    assert pick_device("cpu") == torch.device("cpu")
+    assert pick_device("cpu") == pick_device(torch.device("cpu")) == torch.device("cpu")
     assert pick_device("auto").type in ("cpu", "cuda", "mps")
     assert pick_dtype("bfloat16") is pick_dtype(torch.bfloat16) is torch.bfloat16
-    assert free_memory("cpu") > 2**20
+    assert pick_dtype("float32", "mps") is torch.float32
 
 
 def test_a_containers_limit_bounds_the_free_memory(tmp_path, monkeypatch):
@@ -25,38 +25,24 @@ def test_a_containers_limit_bounds_the_free_memory(tmp_path, monkeypatch):
     assert free_memory("cpu") == 123
 
 
-@pytest.mark.parametrize("name", ["gpu", "", 3.5])
+@pytest.mark.parametrize("name", ["gpu", "", 3.5, "meta"])
 def test_an_unknown_device(name):
-    with pytest.raises(
-        InputError, match=r"unknown device .*; choose auto, cpu, cuda, cuda:N or mps"
-    ):
+    with pytest.raises(InputError, match=r"unknown device .*; choose auto, cpu, cuda, cuda:N or"):
         pick_device(name)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_a_device_that_is_not_here():
-    with pytest.raises(
-        InputError, match="no device 'cuda' here; torch sees 0 of type cuda; use 'cpu'"
-    ):
-        pick_device("cuda")
-
-
-@pytest.mark.skipif(torch.backends.mps.is_available(), reason="Metal is here")
-def test_metal_that_is_not_here():
-    with pytest.raises(InputError, match="no device 'mps' here; torch sees 0 of type mps"):
-        pick_device("mps")
-
-
-def test_a_device_we_do_not_support():
-    with pytest.raises(InputError, match="device 'meta' is not supported; choose auto, cpu"):
-        pick_device("meta")
+@pytest.mark.parametrize("name", ["cuda", "mps", "cpu:1"])
+def test_a_device_that_is_not_here(name, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(InputError, match=f"no device '{name}' here; torch sees . of .*; use 'cpu'"):
+        pick_device(name)
 
 
 @pytest.mark.parametrize("name", ["float64", torch.float64])
 def test_metal_has_no_float64(name):
     with pytest.raises(InputError, match="float64 does not exist on device 'mps'; use float32"):
         pick_dtype(name, "mps")
-    assert pick_dtype("float32", "mps") is torch.float32
 
 
 @pytest.mark.parametrize("name", ["int8", "half", None])

@@ -1,18 +1,43 @@
-"""Reads post-layer-norm encoders (the BERT family) out of transformers into one common form."""
+"""Reads the encoders and heads of known architectures out of transformers into one common form."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from operator import attrgetter
+from functools import cache, cached_property
 
 import torch
 from torch import nn
 
-from .readout import check_kinds
+from ..device import writes_into_views
 
 Tensor = torch.Tensor
+
+
+@dataclass
+class Head:
+    """logits = transform(hidden) @ weight.T + bias, for hidden states of shape (n, H)."""
+
+    transform: Callable[[Tensor], Tensor]  # (n, H) -> (n, E)
+    weight: Tensor  # (V, E), or (candidates, E)
+    bias: Tensor  # (V,), or (candidates,)
+
+    def restrict(self, ids: Tensor) -> Head:
+        """The same head over a candidate set: only the rows of those tokens are gathered."""
+        return Head(self.transform, self.weight[ids], self.bias[ids])
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return nn.functional.linear(self.transform(hidden), self.weight, self.bias)  # (n, V)
+
+    def write(self, features: Tensor, block: Tensor, start: int) -> None:
+        """block (n, width) <- logits of the tokens from ``start`` on, for transformed (n, E)."""
+        part = slice(start, start + block.shape[1])
+        product = self.bias[part], features, self.weight[part].t()
+        if features.dtype == block.dtype and writes_into_views(block):
+            torch.addmm(*product, out=block)
+        else:
+            block.copy_(torch.addmm(*product))
 
 
 class Linear:
@@ -35,17 +60,32 @@ class Linear:
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
 
 
-@dataclass
 class Layer:
-    """x = norm1(x + o(attention(qkv(x)))); x = norm2(x + down(act(up(x))))."""
+    """x = norm1(x + o(attention(qkv(x)))); x = norm2(x + down(act(up(x)))).
 
-    qkv: Linear  # H -> 3H; the key bias shifts a query's scores alike: softmax drops it
-    o: Linear  # H -> H, with the value bias in it: attention weights sum to one
-    norm1: nn.LayerNorm
-    up: Linear  # H -> F
-    down: Linear  # F -> H
-    norm2: nn.LayerNorm
-    act: Callable[[Tensor], Tensor]
+    Each architecture names the parts of its layers differently, but registers them in one order.
+    A ValueError where a part is wrapped (LoRA, quantised) or another was added.
+    """
+
+    def __init__(self, layer: nn.Module):
+        parts = [part for part in layer.modules() if not list(part.children())]
+        q, k, v, o, up, down = (part for part in parts if type(part) is nn.Linear)
+        norms = [part for part in parts if type(part) is nn.LayerNorm]
+        # ALBERT registers the second norm before everything else.
+        self.norm1, self.norm2 = norms[::-1] if parts[:1] == norms[:1] else norms
+        known = nn.Linear, nn.LayerNorm, nn.Dropout
+        [self.act] = (part for part in parts if type(part) not in known)
+        if q.weight.shape != o.weight.shape:
+            raise ValueError("some heads are pruned")
+        # One product H -> 3H. The key bias shifts a query's scores alike: softmax drops it.
+        bias = nn.functional.pad(q.bias, (0, 2 * len(q.bias)))
+        self.qkv = Linear(torch.cat([q.weight, k.weight, v.weight]), bias)
+        # With the value bias in it: attention weights sum to one.
+        self.o = Linear(o.weight, torch.addmv(o.bias, o.weight, v.bias))  # H -> H
+        self.up, self.down = (
+            Linear(up.weight, up.bias),
+            Linear(down.weight, down.bias),
+        )  # H -> F -> H
 
 
 @dataclass
@@ -54,8 +94,9 @@ class Stack:
 
     heads: int
     layers: list[Layer]
-    embed: Callable[[Tensor, Tensor], Tensor]  # token ids (n,), position ids (n,) -> (n, H)
-    padding_id: int | None = None  # RoBERTa's: writing this token moves the positions of others
+    embeddings: nn.Module
+    project: nn.Module | None  # widens the embeddings, in ELECTRA and ALBERT
+    padding_id: int | None  # RoBERTa's: writing this token moves the positions of others
 
     def position_ids(self, ids: Tensor) -> Tensor:
         """(T,) -> (T,). RoBERTa counts from padding_id + 1; padding tokens sit at padding_id."""
@@ -63,6 +104,14 @@ class Stack:
             return torch.arange(len(ids), device=ids.device)
         real = ids.ne(self.padding_id).long()
         return real.cumsum(0) * real + self.padding_id
+
+    def embed(self, ids: Tensor, positions: Tensor) -> Tensor:
+        """word + token type 0 + position, normalised and projected: (n,), (n,) -> (n, H)."""
+        x = self.embeddings.word_embeddings(ids)
+        if hasattr(self.embeddings, "token_type_embeddings"):
+            x = x + self.embeddings.token_type_embeddings.weight[0]
+        x = self.embeddings.LayerNorm(x + self.embeddings.position_embeddings(positions))
+        return x if self.project is None else self.project(x)
 
     @cached_property
     def first_product(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -75,110 +124,71 @@ class Stack:
         w = layer.norm1.weight[:, None] * layer.up.weight
         w = w - w.mean(0)  # which takes off the mean of y
         by_head = layer.o.weight.reshape(self.heads, -1, w.shape[0])  # (heads, d, H)
-        return w, torch.matmul(by_head, w), layer.norm1.bias @ layer.up.weight
+        return w, by_head @ w, layer.norm1.bias @ layer.up.weight + layer.up.bias
+
+
+# Where an architecture keeps its layers; where its head, and there the steps before the output.
+_ROBERTA = ("roberta", "xlm-roberta", "camembert")
+_LAYERS = dict.fromkeys(("bert", "electra", *_ROBERTA), "encoder.layer")
+_LAYERS |= {"distilbert": "transformer.layer", "albert": "encoder.albert_layer_groups"}
+_HEADS = {
+    **dict.fromkeys(("bert", "mobilebert", "deberta-v2"), ("cls.predictions", "transform")),
+    **dict.fromkeys((*_ROBERTA, "esm"), ("lm_head", "dense layer_norm")),
+    "distilbert": ("", "vocab_transform activation vocab_layer_norm"),
+    "albert": ("predictions", "dense activation LayerNorm"),
+    "electra": ("", "generator_predictions"),
+    "modernbert": ("", "head"),
+    "deberta-v2-new": ("lm_predictions.lm_head", "dense transform_act_fn LayerNorm"),
+}
 
 
 def read_stack(model: nn.Module) -> Stack | None:
     """The encoder of a known post-layer-norm architecture, else None."""
-    config = model.config
-    reader = _READERS.get(getattr(config, "model_type", None))
-    if reader is None or getattr(config, "is_decoder", False):
+    config, base = model.config, model.base_model
+    positions = getattr(config, "position_embedding_type", None) or "absolute"
+    if positions != "absolute" or getattr(config, "is_decoder", False):
         return None
-    if getattr(config, "position_embedding_type", "absolute") not in ("absolute", None):
-        return None
-    try:
-        return reader(model)
-    except AttributeError:
-        # A subclass or another transformers version that names its parts otherwise, or has others.
-        return None
+    # Another architecture; or a subclass or a version of transformers with other parts.
+    with contextlib.suppress(KeyError, AttributeError, ValueError):
+        layers = base.get_submodule(_LAYERS[config.model_type])
+        project = getattr(base, "embeddings_project", None)  # ELECTRA
+        if config.model_type == "albert":  # groups of layers that run again and again
+            count, groups = config.num_hidden_layers, layers
+            runs = [groups[k * len(groups) // count].albert_layers for k in range(count)]
+            layers = [layer for group in runs for layer in group]
+            project = base.encoder.embedding_hidden_mapping_in
+        read = cache(Layer)
+        layers = [read(layer) for layer in layers]
+        padding_id = getattr(base.embeddings, "padding_idx", None)
+        return Stack(config.num_attention_heads, layers, base.embeddings, project, padding_id)
+    return None
 
 
-# Where an architecture keeps the parts of a layer: query, key, value, output, norm1, up, down,
-# norm2, activation.
-_BERT_PARTS = attrgetter(
-    *(f"attention.{name}" for name in ("self.query", "self.key", "self.value")),
-    *("attention.output.dense", "attention.output.LayerNorm"),
-    *("intermediate.dense", "output.dense", "output.LayerNorm"),
-    "intermediate.intermediate_act_fn",
-)
-_DISTILBERT_PARTS = attrgetter(
-    *(f"attention.{name}_lin" for name in ("q", "k", "v", "out")),
-    *("sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm", "ffn.activation"),
-)
-_ALBERT_PARTS = attrgetter(
-    *(f"attention.{name}" for name in ("query", "key", "value", "dense", "LayerNorm")),
-    *("ffn", "ffn_output", "full_layer_layer_norm", "activation"),
-)
+def find_head(model: nn.Module) -> Head | None:
+    """The head of a model whose architecture is known, else None."""
+    with contextlib.suppress(KeyError, AttributeError):  # as in read_stack
+        kind, output = model.config.model_type, model.get_output_embeddings()
+        if kind == "deberta-v2" and not getattr(model, "legacy", True):
+            kind, output = "deberta-v2-new", model.get_input_embeddings()
+        where, names = _HEADS[kind]
+        part = model.get_submodule(where)
+        steps = [part.get_submodule(name) for name in names.split()]
+        if len(steps) == 2:  # RoBERTa's gelu is exact, whatever config.hidden_act says
+            steps.insert(1, nn.GELU())
+        outputs = [output, part.dense] if kind == "mobilebert" else [output]
+        if any(type(layer) not in (nn.Linear, nn.Embedding) for layer in outputs):
+            return None  # wrapped (LoRA, quantised): its weight is not all it does
+        weight, bias = output.weight, getattr(output, "bias", None)
+        if kind == "mobilebert":  # widened by a second matrix, which is stored transposed
+            weight = torch.cat([weight, part.dense.weight.t()], dim=1)  # (V, H)
+        if bias is None:  # ESM and DeBERTa have it next to the output layer, ModernBERT has none
+            bias = getattr(part, "bias", weight.new_zeros(len(weight)))
+        return Head(nn.Sequential(*steps), weight, bias)
+    return None
 
 
-def _layer(q, k, v, o, norm1, up, down, norm2, act) -> Layer:
-    check_kinds(nn.Linear, q, k, v, o, up, down)
-    check_kinds(nn.LayerNorm, norm1, norm2)
-    if q.weight.shape != o.weight.shape:
-        raise AttributeError("some heads are pruned")
-    # One matrix makes the three projections a single product.
-    w_qkv = torch.cat([q.weight, k.weight, v.weight])
-    b_qkv = torch.cat([q.bias, torch.zeros_like(k.bias), torch.zeros_like(v.bias)])
-    qkv, o = Linear(w_qkv, b_qkv), Linear(o.weight, torch.addmv(o.bias, o.weight, v.bias))
-    up, down = Linear(up.weight, up.bias), Linear(down.weight, down.bias)
-    return Layer(qkv, o, norm1, up, down, norm2, act)
-
-
-def _embedder(embeddings, project: nn.Module | None = None) -> Callable:
-    """word + token type 0 + position, normalised, then widened where the architecture does so."""
-    token_type = getattr(embeddings, "token_type_embeddings", None)
-
-    def embed(ids: Tensor, positions: Tensor) -> Tensor:
-        x = embeddings.word_embeddings(ids)
-        if token_type is not None:
-            x = x + token_type.weight[0]
-        x = embeddings.LayerNorm(x + embeddings.position_embeddings(positions))
-        return x if project is None else project(x)
-
-    return embed
-
-
-def _bert(model) -> Stack:
-    base = model.base_model
-    layers = [_layer(*_BERT_PARTS(layer)) for layer in base.encoder.layer]
-    project = getattr(base, "embeddings_project", None)  # ELECTRA
-    return Stack(model.config.num_attention_heads, layers, _embedder(base.embeddings, project))
-
-
-def _roberta(model) -> Stack:
-    stack = _bert(model)
-    stack.padding_id = model.base_model.embeddings.padding_idx
-    return stack
-
-
-def _distilbert(model) -> Stack:
-    base = model.distilbert
-    layers = [_layer(*_DISTILBERT_PARTS(layer)) for layer in base.transformer.layer]
-    return Stack(model.config.n_heads, layers, _embedder(base.embeddings))
-
-
-def _albert(model) -> Stack:
-    config, encoder = model.config, model.albert.encoder
-    groups = [
-        [_layer(*_ALBERT_PARTS(layer)) for layer in group.albert_layers]
-        for group in encoder.albert_layer_groups
-    ]
-    per_group = config.num_hidden_layers / config.num_hidden_groups
-    layers = [
-        layer
-        for index in range(config.num_hidden_layers)
-        for layer in groups[int(index / per_group)]
-    ]
-    embed = _embedder(model.albert.embeddings, encoder.embedding_hidden_mapping_in)
-    return Stack(config.num_attention_heads, layers, embed)
-
-
-_READERS = {
-    "bert": _bert,
-    "electra": _bert,
-    "roberta": _roberta,
-    "xlm-roberta": _roberta,
-    "camembert": _roberta,
-    "distilbert": _distilbert,
-    "albert": _albert,
-}
+def is_hooked(model: nn.Module) -> bool:
+    """True if any module has hooks or a patched ``forward``: then only the full forward is safe."""
+    return any(
+        m._forward_hooks or m._forward_pre_hooks or "forward" in vars(m) for m in model.modules()
+    )

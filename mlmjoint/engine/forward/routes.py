@@ -1,4 +1,4 @@
-"""Chooses how the hidden states of substituted sequences are computed, and checks the choice.
+"""Logits at one position, and the choice of how many substituted sequences get there.
 
 Three routes give the same numbers: "fast" (encoder.py, known post-layer-norm architectures), "head"
 (the model's own encoder, then its head at the masked position only) and "plain" (the whole model).
@@ -9,24 +9,61 @@ from __future__ import annotations
 import contextlib
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import nn
 
 from ...errors import InputError
-from .architectures import read_stack
+from .architectures import Head, find_head, is_hooked, read_stack
 from .encoder import Substitutions
-from .readout import features_at, find_head, is_hooked
 
 Tensor = torch.Tensor
 ROUTES = ("fast", "head", "plain")
 
-# The route that agreed with the plain forward, per model, device and dtype; weights are not cached.
+# The route that agreed with the plain forward: model -> device, dtype, name. No weights are kept.
 _verdicts: weakref.WeakKeyDictionary[nn.Module, tuple] = weakref.WeakKeyDictionary()
 
 # How far (relative to the largest logit) rounding alone may take two ways of computing a logit.
 TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.05}
+
+
+@contextlib.contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Dropout off inside; every module comes back in the mode it was in."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:  # not model.train(): parts of it may have been in eval mode
+            module.training = True
+
+
+def log_probs_at(model: nn.Module, input_ids: Tensor, positions: Tensor | int) -> Tensor:
+    """log p(x_s | rest) at one position s of each sequence (eq-head): (n, T), (n,) -> (n, V).
+
+    The head runs at those positions only, unless somebody hooked into the model. The result is
+    float64 (on the CPU for a model on Metal, which has none).
+    """
+    logits = logits_at(model, input_ids, positions, None if is_hooked(model) else find_head(model))
+    return (logits.cpu() if logits.device.type == "mps" else logits).double().log_softmax(-1)
+
+
+def logits_at(model: nn.Module, input_ids: Tensor, positions, head: Head | None) -> Tensor:
+    """Logits at one position of each sequence: (n, T), (n,) -> (n, V)."""
+    features = features_at(model, input_ids, positions, head)
+    return features if head is None else head.logits(features)
+
+
+def features_at(model: nn.Module, input_ids: Tensor, positions, head: Head | None) -> Tensor:
+    """What the head reads at one position of each sequence (n, H); without a head, its logits."""
+    # Every token is real: the explicit mask keeps a [PAD] in the text from being masked out.
+    inputs = {"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids)}
+    rows = torch.arange(len(input_ids), device=input_ids.device)
+    if head is None:
+        return model(**inputs).logits[rows, positions]
+    return model.base_model(**inputs)[0][rows, positions]
 
 
 class Route:
@@ -69,38 +106,32 @@ class Route:
 
 def choose_route(model: nn.Module, input_ids: Tensor, positions: tuple[int, int]) -> Route:
     """The fastest route that agrees with the plain forward on two substitutions."""
+    plain = Route(model, "plain")
     if is_hooked(model):
-        return Route(model, "plain")
-    weight = next(model.parameters())
-    place = weight.device, weight.dtype
-    known_place, verdict = _verdicts.get(model, (None, None))
-    if known_place != place:
-        verdict = _find_verdict(model, input_ids, positions)
-        _verdicts[model] = place, verdict
-    for name in ROUTES[ROUTES.index(verdict) :]:
+        return plain
+    place = plain.device, next(model.parameters()).dtype
+    *known_place, name = _verdicts.get(model, (None, ""))
+    if place == tuple(known_place):
         with contextlib.suppress(InputError):  # parts may have been exchanged since (an adapter)
             return Route(model, name)
-
-
-def _find_verdict(model: nn.Module, input_ids: Tensor, positions: tuple[int, int]) -> str:
-    if find_head(model) is None:
-        return "plain"
     masked, substituted = positions
     # Two real tokens of the sentence itself: any vocabulary has them.
-    tokens = torch.stack([input_ids[0], input_ids[-1]]).to(next(model.parameters()).device)
-    expected = Route(model, "plain").reader(input_ids, substituted, masked)(tokens)  # (2, V)
+    tokens = input_ids[[0, -1]].to(plain.device)
+    expected = plain.reader(input_ids, substituted, masked)(tokens)  # (2, V)
     if not bool(torch.isfinite(expected).all()):
-        return "plain"  # conditionals() will name the culprit
+        return plain  # conditionals() will name the culprit
     tolerance = TOLERANCE.get(expected.dtype, 0.1) * max(1.0, float(expected.abs().max()))
-    for name in ("head",) if read_stack(model) is None else ("fast", "head"):
-        route = Route(model, name)
-        logits = route.head.logits(route.reader(input_ids, substituted, masked)(tokens))
-        error = float((logits - expected).abs().max())
-        if error <= tolerance:
-            return name
-        warnings.warn(
-            f"the {name} route of {type(model).__name__} differs from its forward by {error:.2g}; "
-            "using a slower one",
-            stacklevel=4,
-        )
-    return "plain"
+    for name in ("fast", "head"):
+        with contextlib.suppress(InputError):  # there is no such route
+            route = Route(model, name)
+            logits = route.head.logits(route.reader(input_ids, substituted, masked)(tokens))
+            if float((logits - expected).abs().max()) <= tolerance:
+                _verdicts[model] = *place, name
+                return route
+            warnings.warn(
+                f"the {name} route of {type(model).__name__} differs from its forward; using a "
+                "slower one (mlmjoint check-model says by how much)",
+                stacklevel=4,
+            )
+    _verdicts[model] = *place, "plain"
+    return plain

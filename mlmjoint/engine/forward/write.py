@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
 
 from ...errors import InputError
-from ..device import free_memory, writes_into_views
-from .readout import Head
+from ..device import free_memory
 from .routes import Route
-from .softmax import normalise_rows
 
 Tensor = torch.Tensor
 
@@ -22,6 +19,10 @@ Tensor = torch.Tensor
 CACHE_BYTES = 6_000_000
 PRODUCT_ROWS = 768
 HEAD_BLOCK = 1024
+
+# Logits that are exponentiated at once: 2 MB of float32, which stay in a CPU's cache. Elsewhere
+# fewer and larger steps are better.
+CPU_BLOCK, GPU_BLOCK = 2**19, 2**24
 
 
 def fill_rows(
@@ -33,7 +34,7 @@ def fill_rows(
     tokens: Tensor,
     keep: Tensor | None = None,
     batch_size: int | str = "auto",
-    advance: Callable[[int], None] = lambda count: None,
+    advance: Callable[[int], object] = lambda count: None,
 ) -> Tensor:
     """table[k] <- log p(· at masked | tokens[k] at substituted); returns log Z (n,).
 
@@ -42,63 +43,59 @@ def fill_rows(
     """
     read = route.reader(input_ids, substituted=substituted, masked=masked)
     head = route.head if route.head is None or keep is None else route.head.restrict(keep)
-    if batch_size == "auto":
-        batch_size = auto_batch(route, len(input_ids))
-    log_z, start = [], 0
-    for features in _feature_blocks(read, route.head, tokens, batch_size):
-        rows = table[start : start + len(features)]
-        start += len(features)
+    batch = auto_batch(route, len(input_ids)) if batch_size == "auto" else batch_size
+    block = batch if head is None else batch * max(1, HEAD_BLOCK // batch)
+    log_z = []
+    for rows, part in zip(table.split(block), tokens.split(block), strict=True):
+        features = torch.cat([read(some) for some in part.split(batch)])
         if head is None:  # the features are logits already
             rows.copy_(features if keep is None else features[:, keep])
             log_z.append(normalise_rows(rows))
         else:
-            log_z.append(normalise_rows(rows, _logit_writer(features, head)))
-        advance(len(features))
+            log_z.append(normalise_rows(rows, partial(head.write, head.transform(features))))
+        advance(len(part))
     return torch.cat(log_z)
 
 
-def _feature_blocks(
-    read: Callable, head: Head | None, tokens: Tensor, batch_size: int
-) -> Iterator[Tensor]:
-    """Features of all substitutions, several encoder batches to a block for the head."""
-    block = batch_size if head is None else batch_size * max(1, HEAD_BLOCK // batch_size)
-    for part in tokens.split(block):
-        features = torch.cat([read(batch) for batch in part.split(batch_size)])
-        yield features if head is None else head.transform(features)
+def normalise_rows(rows: Tensor, write: Callable[[Tensor, int], None] | None = None) -> Tensor:
+    """rows (n, V) <- log softmax of each row; returns log Z (n,), summed in float64.
 
-
-def _logit_writer(features: Tensor, head: Head) -> Callable[[Tensor, int], None]:
-    """A function that writes the logits of the tokens from ``start`` on into a block (n, width)."""
-
-    def write(block: Tensor, start: int) -> None:
-        weight = head.weight[start : start + block.shape[1]].t()  # (E, width)
-        bias = None if head.bias is None else head.bias[start : start + block.shape[1]]
-        if features.dtype != block.dtype or not writes_into_views(block):
-            block.copy_(features @ weight)
-            if bias is not None:
-                block += bias.to(block.dtype)
-        elif bias is None:
-            torch.mm(features, weight, out=block)
-        else:
-            torch.addmm(bias, features, weight, out=block)
-
-    return write
+    ``rows`` may be a view with any strides: the transpose of a table normalises its columns.
+    ``write(block, start)``, if given, puts the logits of the tokens from ``start`` on into
+    block (n, width), just before they are summed: while they are in cache.
+    """
+    n, vocab = rows.shape
+    width = max(1, (CPU_BLOCK if rows.device.type == "cpu" else GPU_BLOCK) // n)
+    wide = torch.float32 if rows.device.type == "mps" else torch.float64  # which Metal has not
+    # log Z of the tokens so far is top + log total. The lowest finite number, not -inf, lets a
+    # block of logits that are all -inf add nothing.
+    top = rows.new_full((n,), torch.finfo(rows.dtype).min)
+    total = rows.new_zeros(n, dtype=wide)
+    for start in range(0, vocab, width):
+        block = rows[:, start : start + width]
+        if write is not None:
+            write(block, start)
+        higher = torch.maximum(top, block.amax(1))
+        exps = (block - higher[:, None]).exp_()
+        total = total * (top - higher).to(wide).exp() + exps.sum(1)
+        top = higher
+    log_z = top.to(wide) + total.log()
+    rows -= log_z[:, None].to(rows.dtype)
+    return log_z
 
 
 def auto_batch(route: Route, length: int) -> int:
     """Sequences per encoder batch: what fits the cache on a CPU, the free memory on a GPU."""
     config = route.model.config
-    vocab = int(getattr(config, "vocab_size", 30_000))
-    hidden = int(getattr(config, "hidden_size", 768))
-    inner = int(
-        getattr(config, "intermediate_size", 0) or getattr(config, "hidden_dim", 4 * hidden)
-    )
+    hidden = getattr(config, "hidden_size", 768)
+    inner = getattr(config, "intermediate_size", 4 * hidden)
     if route.device.type == "cpu" and route.head is not None:
         cached = CACHE_BYTES // (length * max(inner, 3 * hidden) * 4)
         return max(1, cached, -(-PRODUCT_ROWS // length))
-    widest = 2 * (inner + 8 * hidden) if route.head is not None else vocab + inner + 8 * hidden
+    vocab = getattr(config, "vocab_size", 30_000)
+    widest = vocab + inner + 8 * hidden if route.head is None else 2 * (inner + 8 * hidden)
     budget = 2**28 if route.device.type == "cpu" else free_memory(route.device) // 4
-    return int(min(1024, max(1, budget // (length * widest * 4))))
+    return min(1024, max(1, budget // (length * widest * 4)))
 
 
 def table_memory(shape: tuple[int, int], dtype, device: torch.device, out=None) -> list[Tensor]:
@@ -123,17 +120,3 @@ def table_memory(shape: tuple[int, int], dtype, device: torch.device, out=None) 
     # numpy asks the kernel for huge pages, torch does not: column writes need the TLB reach.
     kind = np.float64 if dtype == torch.float64 else np.float32
     return [torch.from_numpy(np.empty(shape, kind)) for _ in range(2)]
-
-
-@contextlib.contextmanager
-def progress_bar(wanted: bool, title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on a terminal, nothing in logs and notebooks; gives what advances it."""
-    if not (wanted and sys.stderr.isatty()):
-        yield lambda count: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda count: bar.advance(task, count)
