@@ -11,6 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from mlmjoint.names import SCHEMES
+
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 10  # until the last worker must be gone; a loaded machine needs more than one
 SIGNALS = [signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP]
@@ -78,40 +80,43 @@ execute(Path(sys.argv[1]), "quick")
 """
 
 
-def wait_for(condition, process, seconds=400):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None, "the parent ended by itself"
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+def size(path):
+    return path.stat().st_size if path.exists() else 0
 
 
 def alive(processes):
     """Those that still run; a zombie does not."""
     left = []
     for process in processes:
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             if process.status() != psutil.STATUS_ZOMBIE:
                 left.append(process)
-        except psutil.NoSuchProcess:
-            pass
     return left
 
 
 def stop(process, number, paths, chosen=lambda name: True):
-    """Send the signal to the parent alone; its workers must end too, and write nothing more."""
+    """Wait until the workers write, and send the signal to their parent alone.
+
+    They must end too, and on Linux write nothing after it.
+    """
+    deadline = time.monotonic() + 400
+    while not all(map(size, paths)):
+        assert process.poll() is None, "the parent ended by itself"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     workers = psutil.Process(process.pid).children(recursive=True)
     workers = [worker for worker in workers if chosen(worker.name())]
+    assert workers, "there was nothing to stop"
     try:
         process.send_signal(number)
         process.wait(SECONDS)
-        sizes = [path.stat().st_size for path in paths]
+        sizes = [size(path) for path in paths]
         deadline = time.monotonic() + SECONDS
         while alive(workers) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert alive(workers) == []
-        assert workers, "there was nothing to stop"
-        return sizes, [path.stat().st_size for path in paths]
+        if sys.platform == "linux":
+            assert sizes == [size(path) for path in paths]
     finally:
         for left in alive(workers):
             left.kill()
@@ -141,45 +146,28 @@ def start(tmp_path):
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_workers_end_with_their_parent(number, start, tmp_path):
-    process = start(POOL, tmp_path)
-    paths = [tmp_path / f"{k}.txt" for k in range(2)]
-    wait_for(lambda: all(path.exists() and path.stat().st_size for path in paths), process)
-    before, after = stop(process, number, paths)
-    if sys.platform == "linux":
-        assert before == after
+    stop(start(POOL, tmp_path), number, [tmp_path / f"{k}.txt" for k in range(2)])
 
 
-def test_workers_end_without_the_kernel_s_help(start, tmp_path):
+def test_workers_end_without_the_kernel_s_help(start, tmp_path, monkeypatch):
     process = start(POOL, tmp_path, "another system")
-    paths = [tmp_path / f"{k}.txt" for k in range(2)]
-    wait_for(lambda: all(path.exists() and path.stat().st_size for path in paths), process)
-    stop(process, signal.SIGKILL, paths)
+    monkeypatch.setattr(sys, "platform", "another system")  # they may write until they look
+    stop(process, signal.SIGKILL, [tmp_path / f"{k}.txt" for k in range(2)])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_quick_studies_end_with_reproduce(number, start, tmp_path, monkeypatch):
     monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path))
-    process = start(STUDIES)
-    wait_for(lambda: len([*tmp_path.glob("quick/*/records.jsonl")]) == 2, process)
-    paths = [*tmp_path.glob("quick/*/records.jsonl")]
-    wait_for(lambda: all(path.stat().st_size for path in paths), process)
-    before, after = stop(process, number, paths)
-    if sys.platform == "linux":
-        assert before == after
+    studies = [tmp_path / "quick" / f"toy-toy-{pairs}" for pairs in SCHEMES]
+    stop(start(STUDIES), number, [study / "records.jsonl" for study in studies])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_notebook_s_kernel_ends_with_reproduce(number, start, tmp_path):
+def test_a_notebook_s_kernel_ends_with_reproduce(start, tmp_path):
     source = tmp_path / "01_endless.md"
     source.write_text(NOTEBOOK.replace("FOLDER", str(tmp_path)))
-    process = start(EXECUTE, source)
-    path = tmp_path / "0.txt"
-    wait_for(lambda: path.exists() and path.stat().st_size, process)
-    before, after = stop(process, number, [path])
-    if sys.platform == "linux":
-        assert before == after
+    stop(start(EXECUTE, source), signal.SIGKILL, [tmp_path / "0.txt"])
 
 
 @pytest.mark.slow
@@ -187,8 +175,5 @@ def test_ray_workers_end_with_the_study(start, tmp_path):
     """Of Ray's own processes two agents, which hold no model, may stay for a minute."""
     pytest.importorskip("ray")
     script = "import sys, mlmjoint\nmlmjoint.study('toy', 'toy', sys.argv[1], n=400, engine='ray')"
-    process = start(script, tmp_path / "out")
-    path = tmp_path / "out" / "records.jsonl"
-    wait_for(lambda: path.exists() and path.stat().st_size, process)
-    before, after = stop(process, signal.SIGKILL, [path], lambda name: "ray::Worker" in name)
-    assert before == after
+    process, path = start(script, tmp_path / "out"), tmp_path / "out" / "records.jsonl"
+    stop(process, signal.SIGKILL, [path], lambda name: "ray::Worker" in name)
