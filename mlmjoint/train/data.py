@@ -49,7 +49,7 @@ def read_text(job: Job) -> Text:
     monitored = [part[i] for part in aside for i in rng.permutation(len(part))[:share]]
     names = [f"{row['source']}, set aside" for row in sources]
     scored = [(name, part) for name, part in zip(names, aside, strict=True) if part]
-    scored += [(_label(spec), read_sentences(spec)) for spec in job.evaluate]
+    scored += [(bare_spec(spec), read_sentences(spec)) for spec in job.evaluate]
     split = {"train": len(unique), "validation": sum(map(len, aside)), "monitored": len(monitored)}
     about = {
         "data": job.describes or ", ".join(row["source"] for row in sources),
@@ -144,9 +144,4 @@ def bare_spec(text: str) -> str:
 def describe_source(text: str, source: str | None = None) -> dict:
     """What a card says of a data argument."""
     path = checks.path(parse(text, bare="text").path)
-    return {"source": source or _label(text), "file": path.name, "sha256": files.sha256(path)}
-
-
-def _label(text: str) -> str:
-    spec = parse(text, bare="text").without_folder()
-    return spec.path + (f" ({', '.join(spec.fields)})" if spec.fields else "")
+    return {"source": source or bare_spec(text), "file": path.name, "sha256": files.sha256(path)}

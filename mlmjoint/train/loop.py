@@ -51,18 +51,15 @@ def fit(
         and depends on n alone.
     loss: ``loss(model, batch)`` is a scalar, or (sum, count), whose ratio over all processes is
         minimised.
-    settings: of these the loop uses the steps, the learning rate with its warm-up and decay, and
-        the weight decay; batches and loss may follow the others.
+    settings: the loop uses the steps, the learning rates and the weight decay.
     evaluate: ``evaluate(model)`` is a dict of numbers; the checkpoint with the smallest first one
         is the best. Without any the best is the last.
-    on_step: ``on_step(step)`` is called when ``step`` steps are done, before the next; again after
-        a resumption.
+    on_step: ``on_step(step)`` is called before each step and after the last.
     save_every: steps between checkpoints (default: a tenth of all); the last step always has one.
     facts: what else a resumed run must share with its checkpoints, such as a digest of its text.
 
-    Checkpoints lie in ``out/checkpoints``. If some are there, training resumes from the newest.
-    Returns what a card says about training: the settings, the step that was kept, the schedules
-    that the run followed, the time spent, the device and the number of processes.
+    Checkpoints lie in ``out/checkpoints``; training resumes from the newest. Returns what a card
+    says about training.
     """
     out, steps = checks.output_folder(out), settings.steps
     accelerator, store = _accelerator(device), Checkpoints(out / "checkpoints")
@@ -142,11 +139,10 @@ def _accelerator(device) -> Accelerator:
 
 def _adamw(model, weight_decay: float):
     """AdamW that decays matrices; biases and norms keep their size."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
-    ]
+    groups = [{"params": [], "weight_decay": decay} for decay in (weight_decay, 0.0)]
+    for p in model.parameters():
+        if p.requires_grad:
+            groups[p.ndim <= 1]["params"].append(p)
     return torch.optim.AdamW(groups, lr=0.0, betas=BETAS, fused=True)
 
 

@@ -91,17 +91,9 @@ def initialise(recipe: Recipe, sentences, seed=0, source=None):
 def log_unigram(tokenizer, sentences) -> torch.Tensor:
     """Log frequencies (V,) of a text's tokens, one added to each count."""
     encodings = tokenizer.backend_tokenizer.encode_batch(list(sentences), add_special_tokens=False)
-    ids = torch.tensor([i for encoding in encodings for i in encoding.ids])
-    counts = 1.0 + torch.bincount(ids, minlength=len(tokenizer)).double()
+    ids = torch.tensor([i for encoding in encodings for i in encoding.ids])  # (N,)
+    counts = 1.0 + torch.bincount(ids, minlength=len(tokenizer)).double()  # (V,)
     return (counts / counts.sum()).log()
-
-
-def describe_initialiser(recipe: Recipe) -> dict | None:
-    """What a card says of the weights that training began from."""
-    if recipe.initialiser is None:
-        return None
-    facts = {"source": MINILM.source, "licence": MINILM.licence, "wheel_sha256": MINILM.sha256}
-    return {**facts, "layers": list(recipe.layers)}
 
 
 def _bert(recipe: Recipe, tokenizer, **shape) -> BertForMaskedLM:

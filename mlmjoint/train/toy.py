@@ -40,8 +40,8 @@ def draw_text(recipe: Recipe, seed: int) -> Text:
     split = {"train": len(texts), "validation": len(held_out), "monitored": len(monitored)}
     about = {"data": "sentences of the toy grammar", "licence": "MIT", "sources": [source]}
     about["split"] = {**split, "how": "others"}
-    name = "other sentences of the toy grammar"
-    return Text(texts, texts, monitored, [(name, held_out)], about)
+    scored = [("other sentences of the toy grammar", held_out)]
+    return Text(texts, texts, monitored, scored, about)
 
 
 class TruthGap:

@@ -18,7 +18,7 @@ from . import cards, recipes, toy
 from .checkpoints import leads
 from .data import Text, bare_spec, read_text
 from .masking import MaskedBatches, masked_loss, set_dropout, unary_perplexity
-from .recipes import RECIPES, Recipe
+from .recipes import MINILM, RECIPES, Recipe
 from .settings import Job, Settings
 
 # The options that the recipe toy takes: it makes its own text, split and card.
@@ -69,7 +69,10 @@ def train(data, out, recipe: str | Recipe = "scratch", **options) -> dict | None
         return None
     write_model(model, tokenizer, out)
     truth = toy.TruthGap(text.scored[0][1], tokenizer, text.unique) if is_toy else None
-    name = job.name or recipe.name
+    name, initialiser = job.name or recipe.name, None
+    if recipe.initialiser:
+        initialiser = {"source": MINILM.source, "licence": MINILM.licence}
+        initialiser |= {"wheel_sha256": MINILM.sha256, "layers": list(recipe.layers)}
     for step, folder in [*snapshots.items(), (training["kept_step"], out)]:
         stored = read_folder(folder, folder.name, torch.float32)[0].to(training["device"])
         about = cards.describe_model(folder, stored)
@@ -79,7 +82,7 @@ def train(data, out, recipe: str | Recipe = "scratch", **options) -> dict | None
             "recipe": recipe.name,
             "command": command_line(job, recipe, settings, name),
             "model": about,
-            "initialiser": recipes.describe_initialiser(recipe),
+            "initialiser": initialiser,
             "licence": job.licence or "that of the data and the initialiser",
             **text.about,
             "training": {**training, "kept_step": step},

@@ -64,18 +64,9 @@ def test_a_finished_run_can_be_scored_again_and_prolonged(text_file, tmp_path):
 def test_the_card_tells_what_was_done(text_file, tmp_path):
     out, trials = tmp_path / "model", tmp_path / "trials.json"
     trials.write_text('{"what": "One run.", "runs": [{"rate": 0.1, "U-PPL": 9.5}]}')
-    card = train(
-        [str(text_file)],
-        out,
-        sources=["made up"],
-        licences=["CC0"],
-        licence="MIT",
-        evaluate=[str(text_file)],
-        valid_fraction=0.1,
-        seed=5,
-        trials=str(trials),
-        **QUICK,
-    )
+    facts = {"sources": ["made up"], "licences": ["CC0"], "licence": "MIT", "seed": 5}
+    facts |= {"evaluate": [str(text_file)], "valid_fraction": 0.1, "trials": str(trials)}
+    card = train([str(text_file)], out, **facts, **QUICK)
     assert cards.read_card(out) == json.loads(json.dumps(card))
     assert card["sources"][0]["sha256"] == files.sha256(text_file)
     assert card["split"]["train"] + card["split"]["validation"] == len(SENTENCES)
@@ -152,6 +143,9 @@ BAD = [
     ({"data": ["text:"]}, "text:FILE"),
     ({"data": []}, "scratch has no text"),
     ({"recipe": "huge", "data": []}, "huge"),
+    ({"recipe": "toy"}, "leave out --data"),
+    ({"recipe": "toy", "data": (), "valid_fraction": 0.1}, "leave out --valid-fraction"),
+    ({"recipe": "toy", "data": (), "initialiser": "x"}, "leave out --initialiser"),
     ({"exclude": ["{text}"]}, "no sentences"),
     ({"evaluate": ["{tmp}/nofile"]}, "nofile"),
     ({"trials": "{tmp}/nofile.json"}, "cannot read trials .*nofile.json"),
@@ -189,26 +183,17 @@ def test_bad_options_are_one_line_before_training(
     assert "\n" not in str(caught.value)
 
 
-def test_the_books_commands_can_be_run():
-    commands = re.findall(r"`mlmjoint train ([^`]*--out[^`]*)`", page_models.page(""))
-    assert commands
-    for words in commands:
-        args = parser().parse_args(shlex.split(words))
-        assert recipes.RECIPES[args.recipe].initialiser
-        assert [data.bare_spec(spec) for spec in args.data] == ["captions.txt"]
-
-
-def test_the_book_says_what_en_full_was_trained_with(monkeypatch):
+def test_the_book_says_how_en_full_was_trained_and_its_command_can_be_run():
     page = " ".join(page_models.page("").split())
+    for words in re.findall(r"`mlmjoint train ([^`]*--out[^`]*)`", page):
+        args = parser().parse_args(shlex.split(words))
+        assert (args.recipe, args.data) == ("en-full", ["text:captions.txt"])
     card = cards.read_card(ROOT / "results" / "full" / "models" / "en-full")
     small = cards.read_card(files.MODELS / "en-small")
-    for number in (
-        *(f"{one['training']['steps']:,}" for one in (card, small)),
-        *(f"{one['split']['train']:,}" for one in (card, small)),
-        *(f"{one['evaluation'][-1]['uppl']:.2f}" for one in (card, small)),
-        *(f"{one['evaluation'][-1]['tokens']:,}" for one in (card, small)),
-    ):
-        assert number in page.split("Why it predicts worse")[1]
+    for one in (card, small):
+        numbers = f"{one['training']['steps']:,} {one['split']['train']:,}".split()
+        numbers += "{0[uppl]:.2f} {0[tokens]:,}".format(one["evaluation"][-1]).split()
+        assert all(number in page.split("Why it predicts worse")[1] for number in numbers)
     assert "read 2 times each" in page and "`text:snli_dev.txt`" in page
     # Said only while it is so.
     card["training"]["steps"] = small["training"]["steps"]
