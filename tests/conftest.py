@@ -4,6 +4,7 @@ import os
 
 import pytest
 from browsing import address, browser, built  # noqa: F401
+from small_study import mlm, text, whole  # noqa: F401
 
 # Before torch is imported, the same shell for all: one thread, because pytest-xdist runs a process
 # for each core already, no hub, no GPU (numbers are compared with the CPU's), a plain terminal.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from mlmjoint.cli.main import COMMANDS, build_parser
+from mlmjoint.cli.main import GROUPS, build_parser
 
 from .markdown import header, join
 
@@ -19,13 +19,12 @@ WIDTH = "78"  # columns that fit on a page
 
 def page(_: str) -> str:
     """The whole page."""
-    lines, group = [*header("commands"), INTRO], None
-    for name, command in COMMANDS.items():
-        if command.group != group:
-            group = command.group
-            lines += [f"## {group}", ""]
-        text = help_of(name)
-        lines += [f"(command-{name})=", f"### mlmjoint {name}", "", "```text", text, "```", ""]
+    lines = [*header("commands"), INTRO]
+    for group, commands in GROUPS.items():
+        lines += [f"## {group}", ""]
+        for name in commands:
+            text = help_of(name)
+            lines += [f"(command-{name})=", f"### mlmjoint {name}", "", "```text", text, "```", ""]
     return join(lines)
 
 

@@ -12,6 +12,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from rich.cells import cell_len  # of a terminal's columns, a Chinese character takes two
+
 FORMATS = ("markdown", "csv", "latex")
 # Characters that pdflatex refuses or prints as another: "<" becomes "¡" in its usual font.
 _LATEX = {letter: rf"\{letter}" for letter in "&%_#${}"}
@@ -170,9 +172,13 @@ def to_text(sheet: Sheet, digits: int = 4) -> str:
 
 def aligned(lines: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
     """Lines of text in columns two spaces apart, flush right where ``right`` says so."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    columns = [f"{'>' if r else '<'}{width}" for r, width in zip(right, widths, strict=True)]
-    return ["  ".join(map(format, line, columns)).rstrip() for line in lines]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    out = []
+    for line in lines:
+        gaps = [" " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True)]
+        cells = (g + c if r else c + g for g, c, r in zip(gaps, line, right, strict=True))
+        out.append("  ".join(cells).rstrip())
+    return out
 
 
 def to_csv(sheets: Sequence[Sheet]) -> str:

@@ -6,6 +6,7 @@ import argparse
 import json
 
 from ..errors import InputError
+from .options import DEVICE, DTYPE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,14 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "example:\n  mlmjoint check-model en-small"
     )
     parser.add_argument("name", metavar="NAME", help="a name, folder or hub id")
-    parser.add_argument(
-        "--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (default: auto)"
-    )
-    parser.add_argument(
-        "--dtype",
-        default="float32",
-        help="float32, bfloat16, float16 or float64 (default: float32)",
-    )
+    parser.add_argument("--device", **DEVICE)
+    parser.add_argument("--dtype", **DTYPE)
     parser.add_argument("--json", action="store_true", help="print data instead of lines")
 
 
@@ -40,11 +35,11 @@ def run(args: argparse.Namespace) -> int:
         results = [Check("loading", False, " ".join(str(error).split()))]
     failed = sum(not result.passed for result in results)
     if args.json:
-        data = {"model": args.name, "passed": not failed}
-        data["checks"] = [result._asdict() for result in results]
+        lines = [result._asdict() for result in results]
+        data = {"model": args.name, "passed": not failed, "checks": lines}
         print(json.dumps(data, indent=2, ensure_ascii=False))
-        return int(failed > 0)
-    for result in results:
-        print(f"{'ok  ' if result.passed else 'FAIL'}  {result.name}: {result.detail}")
-    print(f"\n{len(results) - failed} of {len(results)} checks passed")
+    else:
+        for result in results:
+            print(f"{'ok  ' if result.passed else 'FAIL'}  {result.name}: {result.detail}")
+        print(f"\n{len(results) - failed} of {len(results)} checks passed")
     return int(failed > 0)

@@ -11,34 +11,28 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from .. import files
 from ..errors import InputError
 
-
-class Command(NamedTuple):
-    """A command in the help; its module in this room has the same name."""
-
-    group: str
-    summary: str
-
-
-COMMANDS = {
-    "pair": Command("Ask a model", "the most likely pairs for two masked positions of a sentence"),
-    "models": Command("Ask a model", "the models that can be loaded by name"),
-    "fetch": Command(
-        "Ask a model", "download a model, so that it is here when there is no network"
-    ),
-    "check-model": Command(
-        "Ask a model", "check that a model is fit for the joints, one line per check"
-    ),
-    "study": Command("Run a study", "every metric of every construction on many sentences"),
-    "table": Command("Run a study", "the paper's tables from studies"),
-    "reproduce": Command("Make the book", "run the book's notebooks"),
-    "check": Command("Make the book", "compare fresh numbers with committed"),
-    "train": Command("Make a model", "train a masked language model"),
+GROUPS = {
+    "Ask a model": {
+        "pair": "the most likely pairs for two masked positions of a sentence",
+        "models": "the models that can be loaded by name",
+        "fetch": "download a model, so that it is here when there is no network",
+        "check-model": "check that a model is fit for the joints, one line per check",
+    },
+    "Run a study": {
+        "study": "every metric of every construction on many sentences",
+        "table": "the paper's tables from studies",
+    },
+    "Make the book": {
+        "reproduce": "run the book's notebooks",
+        "check": "compare fresh numbers with committed",
+    },
+    "Make a model": {"train": "train a masked language model"},
 }
+COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
 
 EXAMPLES = """\
 examples:
@@ -54,16 +48,20 @@ class Parser(argparse.ArgumentParser):
     """argparse that answers a mistake with one line instead of the whole usage."""
 
     def error(self, message: str):
-        self.exit(2, f"mlmjoint: {message}; see `{self.prog} --help`\n")
+        raise InputError(f"{message}; see `{self.prog} --help`")
 
 
 def build_parser(chosen: str | None = None) -> Parser:
     """The parser of all commands, with the arguments of the chosen one."""
+    listed = "\n\n".join(
+        "\n".join([f"{group.lower()}:", *(f"  {name:<11} {text}" for name, text in names.items())])
+        for group, names in GROUPS.items()
+    )
     parser = Parser(
         prog="mlmjoint",
         usage="mlmjoint COMMAND [options]",
         description="Joint distributions of two tokens, from a masked language model.",
-        epilog=f"{_command_list()}\n\n{EXAMPLES}",
+        epilog=f"{listed}\n\n{EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     version = files.versions("mlmjoint")["mlmjoint"]
@@ -71,11 +69,11 @@ def build_parser(chosen: str | None = None) -> Parser:
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", parser_class=Parser, help=argparse.SUPPRESS
     )
-    for name, command in COMMANDS.items():
+    for name, summary in COMMANDS.items():
         sub = commands.add_parser(
             name,
             prog=f"mlmjoint {name}",
-            description=f"{command.summary[0].upper()}{command.summary[1:]}.",
+            description=f"{summary[0].upper()}{summary[1:]}.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if name == chosen:
@@ -108,13 +106,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader (head, less) has gone; Python must not complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-
-
-def _command_list() -> str:
-    lines, group = [], None
-    for name, command in COMMANDS.items():
-        if command.group != group:
-            group = command.group
-            lines += ([""] if lines else []) + [f"{group.lower()}:"]
-        lines.append(f"  {name:<11} {command.summary}")
-    return "\n".join(lines)

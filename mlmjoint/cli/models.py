@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import textwrap
 
+from ..analysis.table import aligned
 from ..models.known import catalog
+
+HEADING = ("name", "V", "MB", "here", "licence", "source", "data")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,34 +22,25 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(rows, indent=2))
         return
-    from rich.table import Table
-
-    from .terminal import Console
-
     # 80 columns hold everything but the data; a licence of several words goes below the table.
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("name", "V", "MB", "here", "licence", "source", "data"):
-        side = "right" if heading in ("V", "MB") else "left"
-        table.add_column(heading, justify=side, no_wrap=heading != "data")
-    notes = []
-    for row in rows:
-        licence = row["licence"]
-        if " " in licence:
-            notes.append(f"{row['name']}: {licence}.")
-            licence = "below"
-        table.add_row(
+    cells = [
+        (
             row["name"],
             f"{row['vocab_size']:,}",
             f"{row['size'] / 1e6:.1f}",
             "yes" if row["here"] else "no",
-            licence,
+            "below" if " " in row["licence"] else row["licence"],
             row["source"].removeprefix("PyPI "),
             row["data"],
         )
-    console = Console()
-    console.print(table)
-    console.print()
-    for note in notes:
-        console.print(note)
-    hint = "A name==version is from PyPI; a folder or a hub id works in place of a name."
-    console.print(hint, style="dim")
+        for row in rows
+    ]
+    lines = aligned([HEADING, *cells], [word in ("V", "MB") for word in HEADING])
+    width, indent = shutil.get_terminal_size().columns, " " * lines[0].index("data")
+    for line in lines:
+        print(textwrap.fill(line, width, subsequent_indent=indent))
+    print()
+    for row in rows:
+        if " " in row["licence"]:
+            print(textwrap.fill(f"{row['name']}: {row['licence']}.", width))
+    print("A name==version is from PyPI; a folder or a hub id works in place of a name.")

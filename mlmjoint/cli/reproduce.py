@@ -7,21 +7,15 @@ import sys
 
 from ..notebook.chapter import PROFILES
 from ..notebook.reproduce import run as run_notebooks
+from .options import DEVICE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--profile",
-        choices=PROFILES,
-        default="quick",
-        help="how much to compute; chooses the folder under results/ too (default: quick)",
-    )
-    parser.add_argument(
-        "--only", nargs="+", metavar="NN", help="these chapters alone, by number: --only 01 05"
-    )
-    parser.add_argument(
-        "--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (default: auto)"
-    )
+    amount = "how much to compute; chooses the folder under results/ too (default: quick)"
+    parser.add_argument("--profile", choices=PROFILES, default="quick", help=amount)
+    only = "these chapters alone, by number: --only 01 05"
+    parser.add_argument("--only", nargs="+", metavar="NN", help=only)
+    parser.add_argument("--device", **DEVICE)
 
 
 def run(args: argparse.Namespace) -> int:

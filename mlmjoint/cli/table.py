@@ -12,6 +12,7 @@ from ..analysis import claims, columns, summary
 from ..analysis.table import FORMATS, render
 from ..errors import InputError
 from ..studies.records import MANIFEST, RECORDS, Study, load_study
+from .options import count
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,18 +24,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  mlmjoint table results/full/toy-toy-random --claims\n\n"
         "Means come with 95 % bootstrap intervals (BCa, over examples)."
     )
-    parser.add_argument("folders", nargs="+", metavar="DIR", help="folders that study wrote")
-    parser.add_argument(
-        "--format", default="markdown", help=f"{', '.join(FORMATS)} (default: markdown)"
-    )
-    parser.add_argument(
-        "--by", metavar="distance", help="the distance analysis instead of the tables"
-    )
-    parser.add_argument("--metric", help=f"of --by: {', '.join(columns.HEADINGS)} (default: p_nll)")
-    parser.add_argument(
-        "--claims", action="store_true", help="the paper's claims with verdicts instead"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of the resampling (default: 0)")
+    add = parser.add_argument
+    add("folders", nargs="+", metavar="DIR", help="folders that study wrote")
+    formats = {"choices": FORMATS, "metavar": "FORMAT", "default": "markdown"}
+    add("--format", help=f"{', '.join(FORMATS)} (default: markdown)", **formats)
+    by = "the distance analysis instead of the tables"
+    add("--by", choices=["distance"], metavar="distance", help=by)
+    metric = f"of --by: {', '.join(columns.HEADINGS)} (default: p_nll)"
+    add("--metric", choices=columns.HEADINGS, metavar="METRIC", help=metric)
+    add("--claims", action="store_true", help="the paper's claims with verdicts instead")
+    seed = "of the resampling (default: 0)"
+    add("--seed", type=lambda text: count(text, 0), default=0, help=seed)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -53,16 +53,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    for value, allowed, option in (
-        (args.format, FORMATS, "--format"),
-        (args.by, (None, "distance"), "--by"),
-        (args.metric, (None, *columns.HEADINGS), "--metric"),
-    ):
-        if value not in allowed:
-            choices = ", ".join(name for name in allowed if name)
-            raise InputError(f"{option} {value!r} is unknown; choose from {choices}")
-    if args.seed < 0:
-        raise InputError(f"--seed {args.seed} is negative; give a whole number from 0")
     if args.claims and args.by:
         raise InputError(f"--claims and --by {args.by} exclude each other; leave one out")
     if args.claims and args.format != "markdown":

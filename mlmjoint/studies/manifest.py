@@ -14,6 +14,7 @@ from .measure import Job
 from .plan import Plan
 from .records import RECORDS, read_manifest, write_manifest
 
+WEIGHTS = ("revision", "fingerprint", "vocab_size")  # of the model
 FORMAT = 1  # raised when records change their meaning
 LIBRARIES = ("mlmjoint", "torch", "transformers", "tokenizers", "numpy")
 # What two sittings of a study must agree on; n may grow, and machines may change.
@@ -28,7 +29,9 @@ def describe(
     counts: sentences that were truncated or skipped; the rest of them are the study's pairs
     vocabulary: tokens in each table
     """
-    plan = _without_paths(plan)
+    # Files and folders by their names alone.
+    model = Path(plan.model).name if checks.path(plan.model).is_dir() else plan.model
+    plan = replace(plan, model=model, data=str(corpora.parse(plan.data).without_folder()))
     try:
         folder = folder.resolve().relative_to(Path.cwd())
     except ValueError:
@@ -36,12 +39,7 @@ def describe(
     name = plan.data_name or plan.data
     return {
         "format": FORMAT,
-        "model": {
-            "name": plan.model,
-            "revision": mlm.revision,
-            "fingerprint": mlm.fingerprint,
-            "vocab_size": mlm.vocab_size,
-        },
+        "model": {"name": model, **{key: getattr(mlm, key) for key in WEIGHTS}},
         "data": {
             "name": name,
             "source": plan.source or _source(corpus, name),
@@ -79,28 +77,12 @@ def reconcile(
             )
         write_manifest(folder, manifest)
         return manifest
-    for key in SAME:
-        if before[key] != manifest[key]:
-            _refuse(folder, key, before[key], manifest[key])
-    old, new = before["model"], manifest["model"]
-    if old["fingerprint"] != new["fingerprint"]:
-        _refuse(folder, "model", _brief(old), _brief(new))
-    old, new = before["data"], manifest["data"]
-    size = old["sentences"]
-    if len(corpus) < size:
-        _refuse(folder, "sentences", size, len(corpus))
-    prefix = corpora.fingerprint(corpus[:size])
-    if old["fingerprint"] != prefix:
-        _refuse_order(folder, corpus, plan.seed, old)
-        _refuse(folder, "data", _brief(old), _brief({**new, "fingerprint": prefix}))
+    _check_same(folder, before, manifest, plan.seed, corpus)
     _check_records(folder / RECORDS, jobs, done)
-    # Without a source from the caller, what the old manifest says of its data stays.
-    source = new["source"] if plan.source else old["source"]
-    after = {
-        **manifest,
-        "data": {**new, "source": source},
-        "environments": before["environments"],
-    }
+    data, environments = manifest["data"], before["environments"]
+    if not plan.source:  # what the old manifest says of its data stays
+        data = {**data, "source": before["data"]["source"]}
+    after = {**manifest, "data": data, "environments": environments}
     if after != before:
         write_manifest(folder, after)
     return after
@@ -111,8 +93,42 @@ def note(folder: Path, manifest: dict, engine) -> None:
 
     manifest: as it was when the sitting began; devices that join later replace an earlier note
     """
-    noted, here = manifest["environments"], _environment(engine)
+    versions = files.versions(*LIBRARIES, *(["ray"] if engine.name == "ray" else []))
+    device = ", ".join(sorted(engine.devices))
+    here = {"engine": engine.name, "device": device, "versions": versions}
+    noted = manifest["environments"]
     write_manifest(folder, {**manifest, "environments": noted + [here] * (here not in noted)})
+
+
+def _check_same(folder: Path, before: dict, after: dict, seed: int, corpus) -> None:
+    """Refuse to add to records of another model, other data or other settings."""
+    old_data, size = before["data"], before["data"]["sentences"]
+    start = {**after["data"], "fingerprint": corpora.fingerprint(corpus[:size])}
+    compared = [(key, before[key], after[key]) for key in SAME]
+    compared += [("model", before["model"], after["model"])]
+    compared += [("sentences", size, min(size, len(corpus))), ("data", old_data, start)]
+    for what, old, new in compared:
+        if old == new or (isinstance(old, dict) and old["fingerprint"] == new["fingerprint"]):
+            continue
+        if what == "data":  # n sentences are in the order of a hash, all of them in the file's own
+            orders = {f"give --n {len(corpus)}": corpora.drawn(corpus, seed)}
+            orders["leave out --n"] = corpora.corpus(corpus.spec, None, seed)
+            for remedy, sentences in orders.items():
+                if corpora.fingerprint(sentences[:size]) == old["fingerprint"]:
+                    raise InputError(
+                        f"{folder} contains {size} sentences of {old['name']} in another order; "
+                        f"{remedy} to resume it, or choose a different --out"
+                    )
+        raise InputError(
+            f"{folder} contains records of another study ({what}: {_brief(old)}, not "
+            f"{_brief(new)}); choose a different --out, or the same settings to resume it"
+        )
+
+
+def _brief(value) -> str:
+    if isinstance(value, dict):
+        return f"{value['name']} ({value['fingerprint'][:8]})"
+    return " ".join(value) if isinstance(value, list) else str(value)
 
 
 def _check_records(path: Path, jobs: Sequence[Job], done: Sequence[dict]) -> None:
@@ -133,47 +149,9 @@ def _check_records(path: Path, jobs: Sequence[Job], done: Sequence[dict]) -> Non
         )
 
 
-def _brief(part: dict) -> str:
-    return f"{part['name']} ({part['fingerprint'][:8]})"
-
-
-def _refuse(folder: Path, what: str, old, new) -> None:
-    old, new = (" ".join(v) if isinstance(v, list) else v for v in (old, new))
-    raise InputError(
-        f"{folder} contains records of another study ({what}: {old}, not {new}); "
-        "choose a different --out, or the same settings to resume it"
-    )
-
-
-def _refuse_order(folder: Path, corpus, seed: int, old: dict) -> None:
-    """Say so if only the order differs: hashed with --n, the file's own without."""
-    orders = {
-        f"give --n {len(corpus)}": corpora.drawn(corpus, seed),
-        "leave out --n": corpora.corpus(corpus.spec, None, seed),
-    }
-    for remedy, sentences in orders.items():
-        if corpora.fingerprint(sentences[: old["sentences"]]) == old["fingerprint"]:
-            raise InputError(
-                f"{folder} contains {old['sentences']} sentences of {old['name']} in another "
-                f"order; {remedy} to resume it, or choose a different --out"
-            )
-
-
-def _without_paths(plan: Plan) -> Plan:
-    """The plan as a manifest may show it: files and folders by their names."""
-    model = Path(plan.model).name if checks.path(plan.model).is_dir() else plan.model
-    return replace(plan, model=model, data=str(corpora.parse(plan.data).without_folder()))
-
-
 def _source(corpus, data_name: str) -> str:
     """The corpus's own source, unless that is a path."""
     first, _, rest = corpus.source.partition(" ")
     if ":" in corpus.spec or Path(first).is_absolute():
         return " ".join(filter(None, (data_name, rest)))
     return corpus.source
-
-
-def _environment(engine) -> dict:
-    libraries = [*LIBRARIES, "ray"] if engine.name == "ray" else LIBRARIES
-    device = ", ".join(sorted(engine.devices))
-    return {"engine": engine.name, "device": device, "versions": files.versions(*libraries)}

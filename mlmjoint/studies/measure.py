@@ -44,8 +44,7 @@ class Measurer:
         self._tables: Tables | None = None
 
     def __call__(self, job: Job) -> dict:
-        start = time.perf_counter()
-        plan = self.plan
+        start, plan = time.perf_counter(), self.plan
         tables = self._conditionals(job)
         truth = self._true_joint(job, tables)
         with warnings.catch_warnings():
@@ -56,29 +55,25 @@ class Measurer:
         rows = {name: values[name] for name in plan.methods}
         if "ag" in rows:
             rows["ag"]["passes"] = rows["ag"].pop("iterations")
-            # The objective sums over the contexts what A-KL averages.
-            rows["ag"]["objective"] = rows["ag"]["a_kl"] * sum(tables.shape)
+            rows["ag"]["objective"] = _objective(rows["ag"], tables)
         a, b = job.positions
+        tree = None if self.truth is None else self.truth.distance(job.sentence, a, b)
         record = {
             "sentence": job.sentence,
             "index": job.index,
             "tokens": len(job.input_ids),
             "positions": [a, b],
             "distance": abs(b - a),
-        }
-        if self.truth is not None:
-            record["tree_distance"] = self.truth.distance(job.sentence, a, b)
-        record |= {
+            "tree_distance": tree,
             "gold": list(tables.gold),
             "unary": values["unary"],
             "methods": rows,
             "jsd": {f"{x} {y}": value for (x, y), value in values["jsd"].items()},
             "incompatibility": values["incompatibility"],
+            "variants": others,
+            "seconds": round(time.perf_counter() - start, 4),
         }
-        if others is not None:
-            record["variants"] = others
-        record["seconds"] = round(time.perf_counter() - start, 4)
-        return record
+        return {key: value for key, value in record.items() if value is not None}
 
     def _conditionals(self, job: Job) -> Tables:
         plan = self.plan
@@ -101,17 +96,14 @@ class Measurer:
 
 def swap(tables: Tables) -> Tables:
     """The same pair with A and B exchanged, in the same memory: two tables never become four."""
-    return Tables(
-        tables.log_b.t(),
-        tables.log_a.t(),
-        log_z_a=tables.log_z_b,
-        log_z_b=tables.log_z_a,
-        log_p_a=tables.log_p_b,
-        log_p_b=tables.log_p_a,
-        gold=tables.gold[::-1],
-        tokens=None if tables.tokens is None else tables.tokens[::-1],
-        tokenizer=tables.tokenizer,
-    )
+    vectors = tables.log_z_b, tables.log_z_a, tables.log_p_b, tables.log_p_a
+    gold, tokens = tables.gold[::-1], tables.tokens and tables.tokens[::-1]
+    return Tables(tables.log_b.t(), tables.log_a.t(), *vectors, gold, tokens, tables.tokenizer)
+
+
+def _objective(row: dict, tables: Tables) -> float:
+    """What AG minimises sums over the contexts what A-KL averages."""
+    return row["a_kl"] * sum(tables.shape)
 
 
 def variants(tables: Tables, methods, true_joint: torch.Tensor | None = None) -> dict:
@@ -138,6 +130,6 @@ def variants(tables: Tables, methods, true_joint: torch.Tensor | None = None) ->
         if name.startswith("hcb"):
             row["jsd"] = values["jsd"]["hcb", name]
         else:
-            row["objective"] = row["a_kl"] * sum(tables.shape)
+            row["objective"] = _objective(row, tables)
             del row["iterations"]
     return rows

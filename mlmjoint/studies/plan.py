@@ -38,8 +38,7 @@ class Plan:
     batch_size: int | str = "auto"
 
     def __post_init__(self):
-        methods = [self.methods] if isinstance(self.methods, str) else self.methods
-        object.__setattr__(self, "methods", tuple(check_methods(methods)))
+        object.__setattr__(self, "methods", tuple(check_methods(self.methods)))
         if self.pairs not in SCHEMES:
             raise InputError(
                 f"unknown pair scheme {self.pairs!r}; choose one of {', '.join(SCHEMES)}"
@@ -70,77 +69,50 @@ class Plan:
 
 
 SNAPSHOTS = tuple(f"toy-step-{step:05d}" for step in (50, 100, 200, 400, 800, 1600, 3200))
-
-# What the chapters ask for, by group: (model, corpus, sentences) for each profile. The texts of
+# Group, model, corpus, and how many sentences under "quick", "full" and "paper". The texts of
 # "full" are too large to ship; each study's manifest names their source.
-_GROUPS = {
-    "quick": {
-        "toy": (("toy", "toy", 20),),
-        "training": tuple((name, "toy", 8) for name in SNAPSHOTS),
-        "antibodies": (("sapiens-vh", "antibodies", 20), ("antiberty", "antibodies", 8)),
-        "reactions": (("rxnmapper", "reactions", 8),),
-        "english": (("en-small", "captions", 8),),
-    },
-    "full": {
-        "toy": (("toy", "toy", 1000),),
-        "training": tuple((name, "toy", 1000) for name in SNAPSHOTS),
-        "antibodies": (("sapiens-vh", "antibodies", 400), ("antiberty", "antibodies", 200)),
-        "reactions": (("rxnmapper", "reactions", 200),),
-        "english": (
-            ("en-small", "snli-dev", 300),
-            ("en-small", "xsum", 300),
-            ("en-full", "snli-dev", 30),
-        ),
-    },
-    "paper": {
-        "english": tuple(
-            (model, data, 1000)
-            for model in ("bert-base-cased", "bert-large-cased")
-            for data in ("snli", "xsum")
-        )
-    },
-}
-GROUPS = {
-    profile: {
-        group: [Plan(model, data, pairs, n) for model, data, n in rows for pairs in SCHEMES]
-        for group, rows in groups.items()
-    }
-    for profile, groups in _GROUPS.items()
-}
+_STUDIES = (
+    ("toy", "toy", "toy", 20, 1000, 0),
+    *(("training", snapshot, "toy", 8, 1000, 0) for snapshot in SNAPSHOTS),
+    ("antibodies", "sapiens-vh", "antibodies", 20, 400, 0),
+    ("antibodies", "antiberty", "antibodies", 8, 200, 0),
+    ("reactions", "rxnmapper", "reactions", 8, 200, 0),
+    ("english", "en-small", "captions", 8, 0, 0),
+    ("english", "en-small", "snli-dev", 0, 300, 0),
+    ("english", "en-small", "xsum", 0, 300, 0),
+    ("english", "en-full", "snli-dev", 0, 30, 0),
+    ("english", "bert-base-cased", "snli", 0, 0, 1000),
+    ("english", "bert-base-cased", "xsum", 0, 0, 1000),
+    ("english", "bert-large-cased", "snli", 0, 0, 1000),
+    ("english", "bert-large-cased", "xsum", 0, 0, 1000),
+)
+GROUPS: dict[str, dict[str, list[Plan]]] = {"quick": {}, "full": {}, "paper": {}}
+for _group, _model, _data, *_sizes in _STUDIES:
+    for _groups, _n in zip(GROUPS.values(), _sizes, strict=True):
+        if _n:
+            _plans = [Plan(_model, _data, pairs, _n) for pairs in SCHEMES]
+            _groups.setdefault(_group, []).extend(_plans)
 RUNNABLE = ("quick", "paper")  # profiles whose texts are shipped or on the hub
 
 
 def plans_of(profile: str, group: str | None = None) -> list[Plan]:
     """The studies of a profile, or of one of its groups, in the order they are run."""
-    if profile not in GROUPS:
-        raise InputError(f"unknown profile {profile!r}; choose one of {', '.join(GROUPS)}")
     groups = GROUPS[profile]
-    if group is None:
-        return [plan for plans in groups.values() for plan in plans]
-    if group not in groups:
-        raise InputError(
-            f"profile {profile!r} has no studies {group!r}; choose one of {', '.join(groups)}"
-        )
-    return groups[group]
+    return groups[group] if group else [plan for plans in groups.values() for plan in plans]
 
 
-def stored(profile: str) -> list[str]:
-    """Names of a profile's studies, in its folder or in the package."""
-    places = (files.profile_folder(profile), files.RESULTS / profile)
-    return sorted({path.parent.name for place in places for path in place.glob(f"*/{MANIFEST}")})
+def stored(profile: str) -> dict[str, Path]:
+    """A profile's studies by name: those in results/, and those that only the package has."""
+    places = (files.RESULTS / profile, files.profile_folder(profile))
+    paths = [path.parent for place in places for path in place.glob(f"*/{MANIFEST}")]
+    return {path.name: path for path in sorted(paths, key=lambda path: path.name)}
 
 
 def read(profile: str, name: str) -> Study:
-    """One stored study, or an error that says how to run it."""
-    for folder in (files.study_folder(profile, name), files.RESULTS / profile / name):
-        if (folder / MANIFEST).is_file():
-            return load_study(folder)
-    raise InputError(
-        f"no study {name!r} in results/{profile} (there: {', '.join(stored(profile)) or 'none'}); "
-        "run it with `mlmjoint study`, as the README shows"
-    )
+    """One stored study."""
+    return load_study(stored(profile)[name])
 
 
 def stored_studies(profile: str) -> dict[str, Study]:
     """The stored studies of a profile, by name."""
-    return {name: read(profile, name) for name in stored(profile)}
+    return {name: load_study(folder) for name, folder in stored(profile).items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import sys
 import time
 from collections.abc import Sequence
@@ -10,9 +11,11 @@ from collections.abc import Sequence
 EVERY = 60.0  # seconds between the lines of a log
 
 
-def perplexities(method: str, u_nll: float, p_nll: float) -> str:
-    """Mean NLLs of a construction as perplexities, for a person to read."""
-    u, p = (math.exp(min(700.0, nll)) for nll in (u_nll, p_nll))
+def perplexities(method: str, records: Sequence[dict]) -> str:
+    """U-PPL and P-PPL of a construction, exp of the mean of each NLL, for a person to read."""
+    rows = [record["methods"][method] for record in records]
+    nll = (statistics.fmean(row[key] for row in rows) for key in ("u_nll", "p_nll"))
+    u, p = (math.exp(min(700.0, mean)) for mean in nll)
     return f"{method} U-PPL {u:.4g} P-PPL {p:.4g}"
 
 
@@ -27,10 +30,7 @@ class Progress:
         if mode == "auto":
             mode = "bar" if sys.stderr.isatty() else "log"
         self.mode, self.total, self.method = mode, total, method
-        self.count, self.u_nll, self.p_nll = 0, 0.0, 0.0
-        for record in done:
-            self._add(record)
-        self._resumed = self.count
+        self.records, self._before = list(done), len(done)
 
     def __enter__(self) -> Progress:
         self._start = self._last_line = time.monotonic()
@@ -42,7 +42,7 @@ class Progress:
             # Not rich's own time left: it forgets what is older than 30 s, so slow pairs have none.
             columns = BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}")
             self._bar = Rich(*columns, console=Console(stderr=True))
-            self._task = self._bar.add_task("", total=self.total, completed=self.count)
+            self._task = self._bar.add_task("", total=self.total, completed=self._before)
             self._bar.start()
         return self
 
@@ -51,27 +51,18 @@ class Progress:
             self._bar.stop()
 
     def update(self, record: dict) -> None:
-        self._add(record)
-        now = time.monotonic()
-        pace = (now - self._start) / max(1, self.count - self._resumed)  # seconds a pair
-        left = _duration(pace * (self.total - self.count))
+        self.records.append(record)
+        now, count = time.monotonic(), len(self.records)
+        pace = (now - self._start) / (count - self._before)  # seconds a pair
+        left = _duration(pace * (self.total - count))
         if self.mode == "bar":
-            text = f"ETA {left}  {self.perplexities()}"
-            self._bar.update(self._task, completed=self.count, description=text)
+            text = f"ETA {left}  {perplexities(self.method, self.records)}"
+            self._bar.update(self._task, completed=count, description=text)
         elif self.mode == "log" and now - self._last_line >= EVERY:
             self._last_line = now
-            pairs = f"{self.count}/{self.total} pairs, {pace:.3g} s a pair, {left} left"
-            print(f"{pairs}, {self.perplexities()}", file=sys.stderr, flush=True)
-
-    def perplexities(self) -> str:
-        """Running U-PPL and P-PPL, exp of the mean of each NLL."""
-        return perplexities(self.method, self.u_nll / self.count, self.p_nll / self.count)
-
-    def _add(self, record: dict) -> None:
-        row = record["methods"][self.method]
-        self.count += 1
-        self.u_nll += row["u_nll"]
-        self.p_nll += row["p_nll"]
+            pairs = f"{count}/{self.total} pairs, {pace:.3g} s a pair, {left} left"
+            line = f"{pairs}, {perplexities(self.method, self.records)}"
+            print(line, file=sys.stderr, flush=True)
 
 
 def _duration(seconds: float) -> str:

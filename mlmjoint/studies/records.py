@@ -7,6 +7,7 @@ a line without its newline does not count: readers skip it, the next writer remo
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -14,16 +15,29 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, TypedDict
 
 import filelock
 import msgspec
 
 from .. import checks, files
 from ..errors import InputError
-from .schema import check_manifest, record_type
 
 RECORDS, MANIFEST = "records.jsonl", "manifest.json"
 DIGITS = 7  # a float32 model gives no more
+
+# What a manifest contains; only a study that is resumed needs all of it.
+FIELDS = {
+    "model": {"name": str, "fingerprint": str},
+    "data": {"name": str, "source": str, "fingerprint": str, "sentences": int},
+    "methods": Annotated[list[str], msgspec.Meta(min_length=1)],
+    "environments": list[dict],
+    **dict.fromkeys(("format", "seed", "vocabulary", "n"), int),
+    **dict.fromkeys(("pairs", "dtype", "command"), str),
+    **dict.fromkeys(("extras", "as_published"), bool),
+}
+METRICS = dict.fromkeys(("u_nll", "p_nll", "a_kl", "g_kl"), float)  # of every construction
+SOLVED = dict.fromkeys(("residual", "passes", "objective"), float)  # of AG as well
 
 
 @dataclass(frozen=True)
@@ -44,14 +58,10 @@ class Study:
 
     def values(self, name: str, metric: str) -> list[float | None]:
         """One metric of a construction, a variant or "unary", pair by pair; None where absent."""
-        out = []
-        for record in self.records:
-            if name == "unary":
-                row = record["unary"]
-            else:
-                row = record["methods"].get(name) or record.get("variants", {}).get(name, {})
-            out.append(row.get(metric))
-        return out
+        if name == "unary":
+            return [record["unary"].get(metric) for record in self.records]
+        rows = ({**record.get("variants", {}), **record["methods"]} for record in self.records)
+        return [row.get(name, {}).get(metric) for row in rows]
 
     def jsd(self, first: str, second: str) -> list[float]:
         """The divergence of two constructions, in either order of their names, pair by pair."""
@@ -89,12 +99,10 @@ def load_study(folder: str | os.PathLike) -> Study:
     if manifest is None:
         raise InputError(f"{folder} has no {MANIFEST}; give a folder that `mlmjoint study` wrote")
     path = folder / RECORDS
-    try:
+    with _one_line(f"{path} cannot be read", "restore it"):
         data = path.read_bytes() if path.exists() else b""
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({_reason(error)}); restore it") from None
-    records = list(_parse(path, _complete_lines(data), manifest))
-    return Study(folder, manifest, sorted(records, key=lambda record: record["index"]))
+    records = sorted(_parse(path, data, manifest), key=lambda record: record["index"])
+    return Study(folder, manifest, records)
 
 
 def read_manifest(folder: Path, complete: bool = True) -> dict | None:
@@ -102,63 +110,47 @@ def read_manifest(folder: Path, complete: bool = True) -> dict | None:
     which is all that tables need.
     """
     path = folder / MANIFEST
-    try:
-        manifest = msgspec.json.decode(path.read_bytes())
-        check_manifest(manifest, complete)
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except msgspec.ValidationError as error:
-        raise InputError(f"{path} is damaged ({error}); restore it or use another folder") from None
-    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise InputError(
-            f"{path} cannot be read ({_reason(error)}); restore it from a copy"
-        ) from None
+    with _one_line(f"{path} is damaged", "restore it or use another folder"):
+        manifest = msgspec.json.decode(path.read_bytes(), type=dict)
+        needed = FIELDS if complete else {"methods", *manifest}
+        fields = {key: kind for key, kind in FIELDS.items() if key in needed}
+        msgspec.convert(manifest, _object(fields))
     return manifest
 
 
 def write_manifest(folder: Path, manifest: dict) -> None:
     """Replace the manifest in one step."""
     path = folder / MANIFEST
-    try:
-        files.write_text(path, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
-    except (OSError, UnicodeEncodeError) as error:
-        raise InputError(
-            f"cannot write {path} ({_reason(error)}); fix that or choose a different --out: the "
-            "old one is kept"
-        ) from None
+    text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+    remedy = "fix that or choose a different --out: the old one is kept"
+    with _one_line(f"cannot write {path}", remedy):
+        files.write_text(path, text)
     _sync_folder(folder)
 
 
 class Writer:
-    """The records of a folder, open for appending by this process alone.
-
-    >>> with Writer(folder) as writer:      # doctest: +SKIP
-    ...     done = {record["sentence"] for record in writer.done}
-    ...     writer.append(record)
+    """The records of a folder, open for appending by this process alone; ``done`` has those that
+    are there already.
     """
 
     def __init__(self, folder: Path):
         self.path = Path(folder) / RECORDS
 
     def __enter__(self) -> Writer:
-        is_new = not self.path.exists()
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
-        try:
+        remedy = "fix the permissions or choose a different --out"
+        with _one_line(f"cannot write to {self.path}", remedy):
             self._file = os.open(self.path, flags, 0o644)
-        except OSError as error:
-            raise InputError(
-                f"cannot write to {self.path} ({_reason(error)}); fix the permissions or choose a "
-                "different --out"
-            ) from None
         try:
             self._lock()
-            if is_new:
-                _sync_folder(self.path.parent)
+            _sync_folder(self.path.parent)
             with open(self._file, "rb", closefd=False) as file:
-                lines = _complete_lines(file.read())
-            self._complete = sum(map(len, lines))
+                data = file.read()
+            self._complete = data.rfind(b"\n") + 1
             manifest = read_manifest(self.path.parent, complete=False)
-            self.done = list(_parse(self.path, lines, manifest or {}))
+            self.done = list(_parse(self.path, data, manifest or {}))
         except BaseException:
             os.close(self._file)
             raise
@@ -174,16 +166,12 @@ class Writer:
     def append(self, record: dict) -> None:
         """Add one line and return when it is on the disk."""
         line = dumps(record).encode() + b"\n"
-        try:
+        remedy = "fix that and start again: the pairs done so far are kept"
+        with _one_line(f"cannot write to {self.path}", remedy):
             self._drop_torn_line()
             while line:
                 line = line[os.write(self._file, line) :]
             os.fsync(self._file)
-        except OSError as error:
-            raise InputError(
-                f"cannot write to {self.path} ({_reason(error)}); fix that and start again: "
-                "the pairs done so far are kept"
-            ) from None
 
     def _drop_torn_line(self) -> None:
         """Remove an incomplete last line once the study goes on; a refused one changes nothing."""
@@ -196,10 +184,9 @@ class Writer:
         try:
             locked = filelock.lock_descriptor(self._file, blocking=False)
         except OSError as error:
-            warnings.warn(
-                f"{folder} cannot be locked ({_reason(error)}); do not start a second study there",
-                stacklevel=3,
-            )
+            why = checks.reason(error)
+            text = f"{folder} cannot be locked ({why}); do not start a second study there"
+            warnings.warn(text, stacklevel=3)
             return
         if not locked:
             raise InputError(
@@ -217,11 +204,11 @@ def _clean(value):
         return {key: _clean(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_clean(inner) for inner in value]
-    if isinstance(value, float):
-        if math.isnan(value):
-            return None
-        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else str(value)
-    return value
+    if not isinstance(value, float):
+        return value
+    if math.isnan(value):
+        return None
+    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else str(value)
 
 
 def _restore(value):
@@ -231,47 +218,66 @@ def _restore(value):
     return float(value) if value in ("inf", "-inf") else value
 
 
-def _complete_lines(data: bytes) -> list[bytes]:
-    """The lines that end in a newline."""
-    return [line + b"\n" for line in data.split(b"\n")[:-1]]
+def _parse(path: Path, data: bytes, manifest: dict) -> Iterator[dict]:
+    """The complete lines as records, each checked against the manifest and the first of them.
 
-
-def _parse(path: Path, lines: list[bytes], manifest: dict) -> Iterator[dict]:
-    """Records, each checked against the manifest and the first of them."""
-    seen, expected = {}, record_type(manifest)
-    for number, line in enumerate(lines, 1):
-        problem = None
-        try:
+    The manifest's methods fix most of a record's fields. What only some studies have, ``kl_true``
+    and ``tree_distance`` for example, every record has if the first one has it.
+    """
+    methods = manifest.get("methods", [])
+    fields = {
+        "sentence": str,
+        "index": int,
+        "positions": list[int],
+        "distance": int,
+        "unary": {"u_nll": float},
+        "methods": {name: METRICS | (SOLVED if name == "ag" else {}) for name in methods},
+        "jsd": {f"{a} {b}": float for a, b in itertools.combinations(methods, 2)},
+        "incompatibility": float,
+        "seconds": float,
+        **({"variants": {}} if manifest.get("extras") else {}),
+    }
+    expected, seen = _object(fields), {}
+    remedy = "restore the file, or delete that line to have its pair measured again"
+    for number, line in enumerate(data.split(b"\n")[:-1], 1):
+        with _one_line(f"line {number} of {path} is damaged", f"nothing was changed: {remedy}"):
             record = msgspec.json.decode(line)
             if b'inf"' in line:
                 record = _restore(record)
             msgspec.convert(record, expected)
-        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-            problem = _reason(error)
-        if problem is None and record["sentence"] in seen:
-            problem = f"the same sentence as line {seen[record['sentence']]}"
-        if problem:
-            raise InputError(
-                f"line {number} of {path} is damaged ({problem}); nothing was changed: restore the "
-                "file, or delete that line to have its pair measured again"
-            )
+            if record["sentence"] in seen:
+                raise ValueError(f"the same sentence as line {seen[record['sentence']]}")
         if not seen:
-            expected = record_type(manifest, record)
+            expected = _object(fields, record)
         seen[record["sentence"]] = number
         yield record
 
 
+def _object(fields: dict, example: dict | None = None) -> type:
+    """The type of JSON objects with these fields, and with the others that an example has."""
+    kinds = {key: _object(kind) if isinstance(kind, dict) else kind for key, kind in fields.items()}
+    for key, value in (example or {}).items():
+        if isinstance(value, dict):
+            kinds[key] = _object(fields.get(key, {}), value)
+        elif key not in kinds:  # null is how NaN is written
+            kinds[key] = type(value) if isinstance(value, (str, list)) else float | None
+    return TypedDict("Object", kinds)
+
+
+@contextlib.contextmanager
+def _one_line(problem: str, remedy: str) -> Iterator[None]:
+    """What the file system or a damaged file raises becomes one line for the user."""
+    try:
+        yield
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise InputError(f"{problem} ({checks.reason(error)}); {remedy}") from None
+
+
 def _sync_folder(folder: Path) -> None:
     """Make a new or renamed file's name durable, where the system can."""
-    if os.name == "nt":
-        return
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)

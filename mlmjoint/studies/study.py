@@ -28,17 +28,11 @@ def study(
     seed: int = 0,
     methods=METHODS,
     *,
-    extras: bool = True,
-    as_published: bool = False,
-    data_name: str | None = None,
-    source: str | None = None,
-    device: str = "auto",
-    dtype: str = "float32",
-    batch_size: int | str = "auto",
     engine="local",
     workers: int | None = None,
     progress: str = "none",
     on_record=None,
+    **options,
 ) -> Study:
     """Measure joints on one pair of positions in each of ``n`` sentences.
 
@@ -58,16 +52,15 @@ def study(
     n : sentences; by default all of them, 1000 of snli and xsum, 200 of toy
     seed : of the draws of sentences and positions
     methods : names of constructions, or "all"
-    extras : also measure AG after 40 published steps, HCB with other pivots and in the other
-        direction
-    as_published : full vocabulary with [PAD] and [unused], random pairs in the order drawn,
-        contiguous pairs that may include [SEP], draws that depend on the row's place in the corpus
-    data_name, source : what the manifest calls the data, for ``text:FILE`` and ``jsonl:FILE:FIELD``
-    device, dtype, batch_size : see :func:`mlmjoint.load` and :func:`mlmjoint.conditionals`
     engine : "local", "ray", or an engine of :mod:`mlmjoint.studies.workers`
     workers : how many Ray workers; by default one per GPU
     progress : "none", "bar", "log" (one line a minute) or "auto"
     on_record : called with each record once it is on disk
+    extras : also measure AG after 40 published steps, and HCB with other pivots and directions
+    as_published : full vocabulary with [PAD] and [unused], random pairs in the order drawn,
+        contiguous pairs that may include [SEP], draws that depend on the row's place in the corpus
+    data_name, source : what the manifest calls the data, for ``text:FILE`` and ``jsonl:FILE:FIELD``
+    device, dtype, batch_size : see :func:`mlmjoint.load` and :func:`mlmjoint.conditionals`
 
     Returns
     -------
@@ -87,33 +80,13 @@ def study(
     ----------
     Torroba Hennigen and Kim, "Deriving Language Models from Masked Language Models", ACL 2023.
     """
-    plan = Plan(
-        model.name if isinstance(model, MLM) else str(model),
-        data,
-        pairs,
-        n,
-        seed,
-        methods,
-        extras=extras,
-        as_published=as_published,
-        dtype=dtype,
-        data_name=data_name,
-        source=source,
-        device=device,
-        batch_size=batch_size,
-    )
     mlm = model if isinstance(model, MLM) else None
-    return run(plan, out, engine, workers, progress, on_record, mlm)
+    plan = Plan(mlm.name if mlm else str(model), data, pairs, n, seed, methods, **options)
+    return run(plan, out, mlm, engine, workers, progress, on_record)
 
 
 def run(
-    plan: Plan,
-    out: str | os.PathLike,
-    engine="local",
-    workers: int | None = None,
-    progress: str = "none",
-    on_record=None,
-    mlm: MLM | None = None,
+    plan: Plan, out, mlm=None, engine="local", workers=None, progress="none", on_record=None
 ) -> Study:
     """Run or resume the study of a plan; ``mlm`` is the plan's model, if it is loaded already."""
     engine = engine_named(engine, workers)
@@ -135,9 +108,8 @@ def run(
         manifest = manifests.reconcile(folder, manifest, plan, corpus, jobs, writer.done)
         finished = {record["sentence"] for record in writer.done}
         jobs_left = [job for job in jobs if job.sentence not in finished]
-        noted: list[str] = []
+        work, noted = replace(plan, model=rooted(plan.model)), []
         with Progress(len(jobs), writer.done, plan.headline, progress) as bar:
-            work = replace(plan, model=rooted(plan.model))
             for record in engine.run(jobs_left, mlm, work, truth) if jobs_left else ():
                 if engine.devices != noted:  # Ray's workers start one after the other
                     noted = list(engine.devices)

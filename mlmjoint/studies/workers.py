@@ -29,9 +29,7 @@ class LocalEngine:
     def __init__(self):
         self.devices: list[str] = []
 
-    def run(
-        self, jobs: Sequence[Job], mlm: MLM, plan: Plan, truth: ToyTruth | None = None
-    ) -> Iterator[dict]:
+    def run(self, jobs: Sequence[Job], mlm: MLM, plan: Plan, truth=None) -> Iterator[dict]:
         measure = Measurer(mlm, plan, truth)
         self.devices = [device_name(mlm)]
         for job in jobs:
@@ -54,31 +52,20 @@ class RayEngine:
             raise InputError(f"{workers} workers cannot measure anything; give at least 1")
         self.workers, self.pids, self.devices, self.redone = workers, [], [], []
 
-    def run(
-        self, jobs: Sequence[Job], mlm: MLM, plan: Plan, truth: ToyTruth | None = None
-    ) -> Iterator[dict]:
+    def run(self, jobs: Sequence[Job], mlm: MLM, plan: Plan, truth=None) -> Iterator[dict]:
         """Yield records in the order they are finished; each worker loads ``plan.model``."""
-        self.devices = []
         ray, started = _connect()
-        try:
-            yield from self._run(ray, deque(jobs), (plan, truth), mlm)
-        finally:
-            if started:
-                ray.shutdown()
-
-    def _run(self, ray, queue: deque, arguments: tuple, mlm: MLM) -> Iterator[dict]:
-        worker_class, most = self._worker_class(ray)
         pending: dict = {}  # future -> (worker, its job, or None while it loads the model)
-        deaths: Counter = Counter()
-        left = len(queue)
+        self.devices, deaths, queue, left = [], Counter(), deque(jobs), len(jobs)
 
         def start() -> None:
             worker = worker_class.remote()
-            pending[worker.load.remote(*arguments)] = worker, None
+            pending[worker.load.remote(plan, truth)] = worker, None
 
-        for _ in range(min(most, left)):
-            start()
         try:
+            worker_class, most = self._worker_class(ray)
+            for _ in range(min(most, left)):
+                start()
             while left:
                 (future,), _ = ray.wait(list(pending), num_returns=1)
                 worker, job = pending.pop(future)
@@ -87,7 +74,11 @@ class RayEngine:
                 except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError):
                     deaths[job] += 1
                     if deaths[job] >= MOST_DEATHS:
-                        raise InputError(_gave_up(job)) from None
+                        what = f"over sentence {job.sentence}" if job else "while loading the model"
+                        raise InputError(
+                            f"{MOST_DEATHS} workers died {what}; give workers more memory, or a "
+                            "smaller --batch-size, and start again: the pairs done so far are kept"
+                        ) from None
                     if job is not None:
                         queue.appendleft(job)
                         self.redone.append(job)
@@ -98,7 +89,7 @@ class RayEngine:
                     raise (error.cause if isinstance(error.cause, InputError) else error) from None
                 if job is None:
                     deaths[None] = 0  # the model fits into memory
-                    self._check(answer, mlm)
+                    self._note(*answer, mlm)
                 else:
                     left -= 1
                     yield answer
@@ -108,12 +99,13 @@ class RayEngine:
         finally:
             for worker, _ in pending.values():
                 ray.kill(worker)
+            if started:
+                ray.shutdown()
 
-    def _check(self, answer: dict, mlm: MLM) -> None:
-        self.pids.append(answer["pid"])
-        if answer["device"] not in self.devices:
-            self.devices.append(answer["device"])
-        if answer["fingerprint"] != mlm.fingerprint:
+    def _note(self, pid: int, device: str, fingerprint: str, mlm: MLM) -> None:
+        self.pids.append(pid)
+        self.devices = list(dict.fromkeys([*self.devices, device]))
+        if fingerprint != mlm.fingerprint:
             raise InputError(
                 f"a worker loaded other weights of {mlm.name} than this process; "
                 "give every machine the same model folder or revision"
@@ -138,13 +130,13 @@ class RayEngine:
 class Worker:
     """A Ray worker: loads the model once, then measures one job after the other."""
 
-    def load(self, plan: Plan, truth: ToyTruth | None) -> dict:
+    def load(self, plan: Plan, truth: ToyTruth | None) -> tuple[int, str, str]:
         mlm = load(plan.model, device=plan.device, dtype=plan.dtype)
-        self._measure = Measurer(mlm, plan, truth)
-        return {"pid": os.getpid(), "fingerprint": mlm.fingerprint, "device": device_name(mlm)}
+        self.measure_job = Measurer(mlm, plan, truth)
+        return os.getpid(), device_name(mlm), mlm.fingerprint
 
     def measure(self, job: Job) -> dict:
-        return self._measure(job)
+        return self.measure_job(job)
 
 
 def device_name(mlm: MLM) -> str:
@@ -177,25 +169,15 @@ def _connect():
         raise InputError('--engine ray needs Ray; pip install "mlmjoint[ray]"') from None
     if ray.is_initialized():
         return ray, False
-    quiet = {"log_to_driver": False, "logging_level": "error"}
-    if os.environ.get("RAY_ADDRESS"):
-        try:
-            ray.init(**quiet)
-        except Exception as error:
-            address = os.environ["RAY_ADDRESS"]
-            raise InputError(
-                f"no Ray cluster answers at RAY_ADDRESS={address} ({type(error).__name__}); "
-                "start one or unset RAY_ADDRESS"
-            ) from None
-    else:
-        ray.init(include_dashboard=False, **quiet)
+    address = os.environ.get("RAY_ADDRESS")
+    here = {} if address else {"include_dashboard": False}
+    try:
+        ray.init(log_to_driver=False, logging_level="error", **here)
+    except Exception as error:
+        if not address:
+            raise
+        raise InputError(
+            f"no Ray cluster answers at RAY_ADDRESS={address} ({type(error).__name__}); "
+            "start one or unset RAY_ADDRESS"
+        ) from None
     return ray, True
-
-
-def _gave_up(job: Job | None) -> str:
-    if job is None:
-        return f"{MOST_DEATHS} workers died while loading the model; is there enough memory for it?"
-    return (
-        f"{MOST_DEATHS} workers died over sentence {job.sentence}; give workers more memory, or a "
-        "smaller --batch-size, and start again: the pairs done so far are kept"
-    )

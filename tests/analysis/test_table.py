@@ -121,3 +121,5 @@ class TestFormats:
         title, *lines = table.to_text(Sheet("title", ["", "KL"], rows), digits=3).splitlines()
         assert title == "title" and len({len(line) for line in lines}) == 1
         assert lines[1] == "ag        1.50 [1.25, 2.00]"
+        # A Chinese character takes two columns of a terminal.
+        assert table.aligned([["字", "1"], ["abc", "22"]], [False, True]) == ["字    1", "abc  22"]

@@ -6,75 +6,57 @@ import os
 import shutil
 
 import pytest
+from small_study import snapshot
 
 from mlmjoint.cli.main import main
 from mlmjoint.errors import InputError
 from mlmjoint.studies import records
 
-SENTENCES = ["a man is walking .", "the dog was running .", "a woman is running down the road ."]
+MISSING = object()
 
 
-@pytest.fixture(scope="module")
-def words(tiny_model, tmp_path_factory):
-    """The command of a small study, without its folder."""
-    text = tmp_path_factory.mktemp("data") / "text.txt"
-    text.write_text("\n".join(SENTENCES) + "\n")
-    return ["study", "--model", str(tiny_model), "--data", f"text:{text}", "--methods", "mlm", "ag"]
-
-
-@pytest.fixture(scope="module")
-def whole(words, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("studies") / "whole"
-    assert main([*words, "--out", str(folder)]) == 0
-    return folder
+@pytest.fixture
+def words(tiny_model, text):
+    """The command of the study, without its folder."""
+    return ["study", "--model", str(tiny_model), "--data", f"text:{text}"]
 
 
 @pytest.fixture
 def folder(whole, tmp_path):
-    """A copy, to be spoilt."""
-    return shutil.copytree(whole, tmp_path / "copy")
+    """A copy, to be damaged."""
+    return shutil.copytree(whole.folder, tmp_path / "copy")
 
 
-def snapshot(folder):
-    return {p.name: p.read_bytes() if p.is_file() else None for p in folder.iterdir()}
+@pytest.fixture
+def refused(folder, words, capsys):
+    """Checks that commands end with one line that has all parts, and leave the folder as it was."""
+
+    def check(*parts, commands=("table", "study")):
+        before = snapshot(folder)
+        for command in commands:
+            line = ["table", str(folder)] if command == "table" else [*words, "--out", str(folder)]
+            assert main(line) == 2
+            shown = capsys.readouterr()
+            assert shown.out == "" and len(shown.err.splitlines()) == 1
+            assert all(part in shown.err for part in (str(folder), *parts)), shown.err
+            assert snapshot(folder) == before
+
+    return check
 
 
-def refused(command, folder, part, capsys):
-    """The command ends with one line that holds ``part``, and leaves the folder as it was."""
-    capsys.readouterr()
-    before = snapshot(folder)
-    assert main([*map(str, command)]) == 2
-    shown = capsys.readouterr()
-    assert shown.out == "" and len(shown.err.splitlines()) == 1
-    assert part in shown.err and str(folder) in shown.err
-    assert snapshot(folder) == before
-
-
-def change(path, line, spoil):
-    """Change the JSON of one line of a file, or all of a file without lines."""
+def put(path, line, value, *names):
+    """Set one key of the JSON in a line of a file (None: in the whole file), or delete it."""
     lines = path.read_text().splitlines() if line is not None else [path.read_text()]
-    held = json.loads(lines[line or 0])
-    held = spoil(held) or held  # a function either changes its argument or returns another
-    lines[line or 0] = json.dumps(held)
+    content = json.loads(lines[line or 0])
+    inner = content
+    for name in names[:-1]:
+        inner = inner[name]
+    if value is MISSING:
+        del inner[names[-1]]
+    elif names:
+        inner[names[-1]] = value
+    lines[line or 0] = json.dumps(content if names else value)
     path.write_text("\n".join(lines) + "\n")
-
-
-def lack(*names):
-    def spoil(held):
-        for name in names[:-1]:
-            held = held[name]
-        del held[names[-1]]
-
-    return spoil
-
-
-def put(value, *names):
-    def spoil(held):
-        for name in names[:-1]:
-            held = held[name]
-        held[names[-1]] = value
-
-    return spoil
 
 
 def missing(*names):
@@ -83,113 +65,105 @@ def missing(*names):
     return f"missing required field `{names[-1]}`{where}"
 
 
-RESUMED = [("model",), ("data",), ("environments",), ("pairs",), ("n",)]
-RESUMED += [("model", "fingerprint"), ("data", "fingerprint"), ("data", "sentences")]
+RESUMED = [("model",), ("environments",), ("n",), ("model", "fingerprint"), ("data", "sentences")]
 
 
 @pytest.mark.parametrize("names", RESUMED, ids=".".join)
-def test_an_incomplete_manifest_cannot_be_resumed(names, folder, words, capsys):
-    change(folder / records.MANIFEST, None, lack(*names))
-    refused([*words, "--out", folder], folder, missing(*names), capsys)
+def test_an_incomplete_manifest_cannot_be_resumed(names, folder, refused):
+    put(folder / records.MANIFEST, None, MISSING, *names)
+    refused(missing(*names), commands=["study"])
 
 
-@pytest.mark.parametrize("name", ["model", "data", "environments"])
-def test_tables_need_only_the_methods_of_a_manifest(name, folder, capsys):
-    change(folder / records.MANIFEST, None, lack(name))
+def test_tables_need_only_the_methods_of_a_manifest(folder, capsys):
+    manifest = {"methods": records.read_manifest(folder)["methods"]}
+    (folder / records.MANIFEST).write_text(json.dumps(manifest))
     assert main(["table", str(folder)]) == 0
     assert "U-PPL" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("spoil", "part"),
+    ("value", "names", "part"),
     [
-        (lack("methods"), missing("methods")),
-        (put(None, "methods"), "got `null` - at `$.methods`"),
-        (put(["mlm", 1], "methods"), "got `int` - at `$.methods[1]`"),
-        (put([], "methods"), "length >= 1 - at `$.methods`"),
-        (put("3", "data", "sentences"), "got `str` - at `$.data.sentences`"),
-        (put("tiny", "model"), "got `str` - at `$.model`"),
-        (put(["mlm", "ag", "hcb"], "methods"), missing("methods", "hcb")),
-        (lambda manifest: [1], "Expected `object`, got `array`"),
+        (MISSING, ["methods"], missing("methods")),
+        (["mlm", 1], ["methods"], "got `int` - at `$.methods[1]`"),
+        ([], ["methods"], "length >= 1 - at `$.methods`"),
+        ("3", ["data", "sentences"], "got `str` - at `$.data.sentences`"),
+        (["mlm", "other"], ["methods"], missing("methods", "other")),
+        ([1], [], "Expected `object`, got `array`"),
     ],
 )
-@pytest.mark.parametrize("command", ["table", "study"])
-def test_a_manifest_of_another_kind(command, spoil, part, folder, words, capsys):
-    change(folder / records.MANIFEST, None, spoil)
-    refused(
-        ["table", folder] if command == "table" else [*words, "--out", folder], folder, part, capsys
-    )
+def test_a_manifest_of_another_kind(value, names, part, folder, refused):
+    put(folder / records.MANIFEST, None, value, *names)
+    refused(part)
 
 
-MISSING = [(name,) for name in ("unary", "jsd", "incompatibility", "distance", "index", "gold")]
-MISSING += [("tokens",), ("variants",), ("seconds",), ("methods", "ag"), ("methods", "ag", "p_nll")]
-MISSING += [("methods", "ag", "objective"), ("variants", "ag-40"), ("jsd", "mlm ag")]
-RECORD = [
-    *((lack(*names), missing(*names)) for names in MISSING),
-    (put(None, "methods", "ag", "p_nll"), "got `null` - at `$.methods.ag.p_nll`"),
-    (put("x", "methods", "ag", "p_nll"), "got `str` - at `$.methods.ag.p_nll`"),
-    (put(float("nan"), "methods", "ag", "p_nll"), "JSON is malformed"),
-    (put(True, "unary", "u_nll"), "got `bool` - at `$.unary.u_nll`"),
-    (put([], "methods"), "got `array` - at `$.methods`"),
-    (put([1], "sentence"), "got `array` - at `$.sentence`"),
-    (put("1 2", "positions"), "got `str` - at `$.positions`"),
-    (put(1.5, "index"), "got `float` - at `$.index`"),
-    (lambda record: 7, "Expected `object`, got `int`"),
-]
+LACKING = [("unary",), ("gold",), ("methods", "ag"), ("methods", "ag", "p_nll")]
+LACKING += [("methods", "ag", "objective"), ("variants", "ag-40"), ("jsd", "mlm ag")]
 
 
-@pytest.mark.parametrize(("spoil", "part"), RECORD, ids=[part for _, part in RECORD])
-def test_a_damaged_record(spoil, part, folder, words, capsys):
-    change(folder / records.RECORDS, 1, spoil)
-    for command in (["table", folder], [*words, "--out", folder]):
-        refused(command, folder, part, capsys)
-        refused(command, folder, "line 2 of", capsys)
+@pytest.mark.parametrize(
+    ("value", "names", "part"),
+    [
+        *((MISSING, names, missing(*names)) for names in LACKING),
+        (None, ["methods", "ag", "p_nll"], "got `null` - at `$.methods.ag.p_nll`"),
+        (float("nan"), ["methods", "ag", "p_nll"], "JSON is malformed"),
+        (True, ["unary", "u_nll"], "got `bool` - at `$.unary.u_nll`"),
+        ([1], ["sentence"], "got `array` - at `$.sentence`"),
+        (1.5, ["index"], "got `float` - at `$.index`"),
+        (7, [], "Expected `object`, got `int`"),
+    ],
+)
+def test_a_damaged_record(value, names, part, folder, refused):
+    put(folder / records.RECORDS, 1, value, *names)
+    refused(part, "line 2 of")
 
 
 @pytest.mark.parametrize(
     ("spoil", "part"),
     [
         (lambda lines: [lines[0], lines[1][:40], lines[2]], "line 2 of"),
-        (lambda lines: [*lines, b"\0" * 50], "line 4 of"),
+        (lambda lines: [*lines[:3], b"\0" * 50], "line 4 of"),
         (lambda lines: [*lines, lines[0]], "the same sentence as line 1"),
     ],
 )
-def test_lines_that_are_no_records(spoil, part, folder, words, capsys):
+def test_lines_that_are_not_records(spoil, part, folder, refused):
     path = folder / records.RECORDS
     path.write_bytes(b"\n".join([*spoil(path.read_bytes().splitlines()), b""]))
-    for command in (["table", folder], [*words, "--out", folder]):
-        refused(command, folder, part, capsys)
+    refused(part)
 
 
-def test_infinity_is_a_number(folder, words):
-    change(folder / records.RECORDS, 0, put("inf", "methods", "ag", "p_nll"))
+def test_infinity_is_a_number_and_a_new_measure_may_be_undefined(folder, words):
+    path = folder / records.RECORDS
+    put(path, 0, "inf", "methods", "ag", "p_nll")
+    for line, value in enumerate([0.5, None, 1] + [2.5] * 21):
+        put(path, line, value, "methods", "ag", "new")
     assert main([*words, "--out", str(folder)]) == 0
-    assert float("inf") in records.load_study(folder).values("ag", "p_nll")
+    study = records.load_study(folder)
+    assert float("inf") in study.values("ag", "p_nll")
+    assert study.values("ag", "new")[:3] == [0.5, None, 1]
 
 
 @pytest.mark.parametrize("name", [records.RECORDS, records.MANIFEST])
-def test_a_folder_in_the_place_of_a_file(name, folder, words, capsys):
+def test_a_folder_in_the_place_of_a_file(name, folder, refused):
     (folder / name).unlink()
     (folder / name).mkdir()
-    for command in (["table", folder], [*words, "--out", folder]):
-        refused(command, folder, "Is a directory", capsys)
+    refused("Is a directory")
 
 
-FOREIGN = [
-    (put("deadbeefdeadbeef", "sentence"), "sentence deadbeefdeadbeef is not in this study"),
-    (put([1, 99], "positions"), "positions [1, 99] with tokens"),
-    (put([0, 0], "gold"), "with tokens [0, 0], not"),
-]
-
-
-@pytest.mark.parametrize(("spoil", "part"), FOREIGN, ids=[part for _, part in FOREIGN])
-def test_records_of_other_pairs_are_refused(spoil, part, folder, words, capsys):
+@pytest.mark.parametrize(
+    ("value", "name", "part"),
+    [
+        ("deadbeefdeadbeef", "sentence", "sentence deadbeefdeadbeef is not in this study"),
+        ([1, 99], "positions", "positions [1, 99] with tokens"),
+        ([0, 0], "gold", "with tokens [0, 0], not"),
+    ],
+)
+def test_records_of_other_pairs_are_refused(value, name, part, folder, refused):
     path = folder / records.RECORDS
-    change(path, 2, spoil)
+    put(path, 2, value, name)
     with open(path, "a") as file:
         file.write('{"sentence": "torn')  # kept too: the study does not go on
-    refused([*words, "--out", folder], folder, part, capsys)
-    refused([*words, "--out", folder], folder, "line 3 of", capsys)
+    refused(part, "line 3 of", commands=["study"])
 
 
 @pytest.mark.parametrize("place", ["open", "fsync", "replace"])

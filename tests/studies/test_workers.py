@@ -3,31 +3,30 @@
 import os
 import signal
 import time
-from collections import deque
 from types import SimpleNamespace
 
 import pytest
 import torch
-from small_study import mlm, stripped, text, whole  # noqa: F401
+from small_study import stripped
 
 from mlmjoint.errors import InputError
+from mlmjoint.studies import workers
 from mlmjoint.studies.measure import Job
 from mlmjoint.studies.study import study
 from mlmjoint.studies.workers import MOST_DEATHS, RayEngine, device_name
 
-
-def cluster(*machines: dict, dead: tuple = ()):
-    """A stand-in for ray that hands back what an actor asks for."""
-    nodes = [{"Resources": m, "Alive": True} for m in machines]
-    nodes += [{"Resources": m, "Alive": False} for m in dead]
-    return SimpleNamespace(nodes=lambda: nodes, remote=lambda **share: lambda worker: share)
-
-
 GPU_NODE, SMALL_GPU_NODE = {"CPU": 32, "GPU": 4}, {"CPU": 4, "GPU": 1}
 
 
+def share_of(machines, count=None, dead=()):
+    """What an actor asks for on a cluster of these machines, and how many actors there are."""
+    nodes = [{"Resources": m, "Alive": m not in dead} for m in machines]
+    ray = SimpleNamespace(nodes=lambda: nodes, remote=lambda **share: lambda worker: share)
+    return RayEngine(count)._worker_class(ray)
+
+
 @pytest.mark.parametrize(
-    "machines, workers, expected, started",
+    "machines, count, expected, started",
     [
         # the cluster of a Slurm job: as many workers as GPUs, and all of them fit
         ((GPU_NODE, GPU_NODE), None, {"num_gpus": 1.0, "num_cpus": 8}, 8),
@@ -41,40 +40,25 @@ GPU_NODE, SMALL_GPU_NODE = {"CPU": 32, "GPU": 4}, {"CPU": 4, "GPU": 1}
         (({"CPU": 2},), 4, {"num_cpus": 1}, 4),
     ],
 )
-def test_a_worker_asks_for_what_one_machine_has(machines, workers, expected, started):
-    share, count = RayEngine(workers)._worker_class(cluster(*machines))
-    assert share == expected and count == started
+def test_a_worker_asks_for_what_one_machine_has(machines, count, expected, started):
+    assert share_of(machines, count) == (expected, started)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 5, 8, 40])
-@pytest.mark.parametrize(
-    "machines",
-    [
-        (GPU_NODE, GPU_NODE),
-        ({"CPU": 64}, SMALL_GPU_NODE, SMALL_GPU_NODE),
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 40])
+def test_at_least_one_worker_always_finds_its_place(count):
+    for machines in (
         (GPU_NODE, SMALL_GPU_NODE),
+        ({"CPU": 64}, SMALL_GPU_NODE, SMALL_GPU_NODE),
         ({"CPU": 16}, {"CPU": 2}),
         ({"CPU": 1},),
-    ],
-)
-def test_at_least_one_worker_always_finds_its_place(machines, workers):
-    share, _ = RayEngine(workers)._worker_class(cluster(*machines))
-    assert any(
-        m.get("CPU", 0) >= share["num_cpus"] and m.get("GPU", 0) >= share.get("num_gpus", 0)
-        for m in machines
-    )
+    ):
+        share, _ = share_of(machines, count)
+        asked = share["num_cpus"], share.get("num_gpus", 0)
+        assert any(m["CPU"] >= asked[0] and m.get("GPU", 0) >= asked[1] for m in machines)
 
 
 def test_machines_that_left_the_cluster_do_not_count():
-    share, count = RayEngine()._worker_class(cluster({"CPU": 4}, dead=(GPU_NODE,)))
-    assert share == {"num_cpus": 2} and count == 2
-
-
-def test_what_the_workers_run_on_is_kept():
-    engine, mlm = RayEngine(), SimpleNamespace(fingerprint="f", name="tiny")
-    for pid, device in enumerate(["NVIDIA A100", "NVIDIA A100", "cpu"]):
-        engine._check({"pid": pid, "fingerprint": "f", "device": device}, mlm)
-    assert engine.pids == [0, 1, 2] and engine.devices == ["NVIDIA A100", "cpu"]
+    assert share_of(({"CPU": 4}, GPU_NODE), dead=[GPU_NODE]) == ({"num_cpus": 2}, 2)
 
 
 def test_a_gpu_goes_by_its_name(monkeypatch):
@@ -89,10 +73,9 @@ class MortalRay:
     """
 
     class exceptions:
-        RayError = type("RayError", (Exception,), {})
-        RayActorError = type("RayActorError", (RayError,), {})
-        RayTaskError = type("RayTaskError", (RayError,), {})
-        OutOfMemoryError = type("OutOfMemoryError", (RayError,), {})
+        RayTaskError = type("RayTaskError", (Exception,), {})
+        RayActorError = type("RayActorError", (Exception,), {})
+        OutOfMemoryError = type("OutOfMemoryError", (Exception,), {})
 
     def __init__(self, fate: str):
         self.fate, self.calls = iter(fate), 0
@@ -101,51 +84,60 @@ class MortalRay:
         return [{"Resources": {"CPU": 2}, "Alive": True}]
 
     def remote(self, **share):
-        loaded = {"pid": 1, "fingerprint": "f", "device": "cpu"}
-        load = SimpleNamespace(remote=lambda *arguments: self._call(loaded))
-        measure = SimpleNamespace(remote=lambda job: self._call({"of": job}))
+        load = SimpleNamespace(remote=lambda *_: self._call((self.calls, "cpu", "f")))
+        measure = SimpleNamespace(remote=lambda job: self._call(job.sentence))
         actor = SimpleNamespace(load=load, measure=measure)
         return lambda worker: SimpleNamespace(remote=lambda: actor)
 
-    def _call(self, answer: dict):
+    def _call(self, answer):
         self.calls += 1
-        return self.calls, next(self.fate, "."), tuple(answer.items())
+        return self.calls, next(self.fate, "."), answer
 
     def wait(self, futures, num_returns):
         return futures[:1], futures[1:]
 
     def get(self, future):
         _, fate, answer = future
-        if fate in "am":
-            both = self.exceptions.RayActorError, self.exceptions.OutOfMemoryError
-            raise both["am".index(fate)]
-        return dict(answer)
+        if fate != ".":
+            raise {"a": self.exceptions.RayActorError, "m": self.exceptions.OutOfMemoryError}[fate]
+        return answer
 
     def kill(self, worker):
         pass
 
 
-def done(fate: str, sentences: str = "xy") -> tuple[str, RayEngine]:
-    """The sentences that were measured, in order, and the engine."""
-    engine, mlm = RayEngine(), SimpleNamespace(fingerprint="f", name="tiny")
-    jobs = deque(Job(k, name, (), (1, 2)) for k, name in enumerate(sentences))
-    found = engine._run(MortalRay(fate), jobs, (), mlm)
-    return "".join(record["of"].sentence for record in found), engine
+@pytest.fixture
+def done(monkeypatch):
+    """The sentences that were measured, in order, and the engine, for a fate of its calls."""
+
+    def run(fate: str, sentences: str = "xy", fingerprint: str = "f"):
+        monkeypatch.setattr(workers, "_connect", lambda: (MortalRay(fate), False))
+        engine, mlm = RayEngine(), SimpleNamespace(fingerprint=fingerprint, name="tiny")
+        jobs = [Job(k, name, (), (1, 2)) for k, name in enumerate(sentences)]
+        return "".join(engine.run(jobs, mlm, None)), engine
+
+    return run
 
 
 @pytest.mark.parametrize("death", "am")
-def test_the_pair_of_a_dead_worker_is_redone(death):
-    found, engine = done(f".{death}{death}{death}...{death}")
-    assert found == "xy" and [job.sentence for job in engine.redone] == ["x"]
+def test_the_pair_of_a_dead_worker_is_redone(death, done):
+    measured, engine = done(f".{death}{death}{death}...{death}")
+    assert measured == "xy" and [job.sentence for job in engine.redone] == ["x"]
+    assert engine.devices == ["cpu"] and len(engine.pids) > 1
     with pytest.raises(InputError, match=f"{MOST_DEATHS} workers died over sentence x"):
         done(f".{death}" * MOST_DEATHS)
 
 
-def test_deaths_while_loading_count_in_a_row():
-    """A machine that is taken away now and then is no model that does not fit."""
+def test_deaths_while_loading_count_in_a_row(done):
+    """A machine that is taken away now and then does not mean that the model does not fit."""
     assert done("aa." + ".".join(["aaa."] * 4), "vwxyz")[0] == "vwxyz"
     with pytest.raises(InputError, match=f"{MOST_DEATHS} workers died while loading"):
         done("a" * MOST_DEATHS)
+
+
+def test_a_worker_with_other_weights_is_refused(done):
+    with pytest.raises(InputError, match="a worker loaded other weights of tiny"):
+        done("", fingerprint="another")
 
 
 @pytest.mark.slow
@@ -165,6 +157,6 @@ def test_ray_gives_the_same_records_though_a_worker_is_killed(tiny_model, text, 
     assert killed and engine.redone
     by_index = sorted(stripped(out), key=lambda record: record["index"])
     assert by_index == stripped(whole.folder)
-    assert done.manifest["environments"][0]["engine"] == "ray"
-    assert "ray" in done.manifest["environments"][0]["versions"]
-    assert [e["device"] for e in done.manifest["environments"]] == ["cpu"]  # not "auto"
+    (environment,) = done.manifest["environments"]
+    assert (environment["engine"], environment["device"]) == ("ray", "cpu")  # not "auto"
+    assert "ray" in environment["versions"]
