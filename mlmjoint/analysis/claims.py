@@ -192,14 +192,10 @@ class Sentences(Shown):
     def __init__(self, claims: Sequence[Claim]):
         dash = {"initial_indent": "- ", "subsequent_indent": "  "}
         lines = [textwrap.fill(claim.sentence, 88, **dash) for claim in claims]
-        items = []
-        for one in claims:
-            study, text, verdict, reason = map(
-                html.escape, (one.study, one.text, one.verdict, one.reason)
-            )
-            verdict = f"<strong>{verdict}</strong>"
-            items.append(f"<li>{study} (n = {one.n}). {text}: {verdict}. {reason}</li>\n")
-        page = f'<ul class="claims">\n{"".join(items)}</ul>'
+        item = "<li>{} (n = {}). {}: <strong>{}</strong>. {}</li>\n"
+        facts = ((c.study, str(c.n), c.text, c.verdict, c.reason) for c in claims)
+        items = "".join(item.format(*map(html.escape, row)) for row in facts)
+        page = f'<ul class="claims">\n{items}</ul>'
         super().__init__("\n".join(lines), "text/html", page)
 
 

@@ -21,14 +21,9 @@ FLOOR = 1e-6  # nats; a divergence below it is rounding error of float32 tables
 PREDICTORS = {"incompatibility": "incompatibility", "objective": "AG's minimum J"}
 
 
-def study_sheet(
-    heading: str, columns: Iterable[str], studies: Sequence[Study], rows: Iterable[Iterable]
-) -> Sheet:
+def study_sheet(heading: str, columns: Iterable[str], studies: Sequence[Study], rows) -> Sheet:
     """A sheet with one row per study: its title, the row's cells, and its number of pairs."""
-    rows = [
-        [title(study), *row, Entry(len(study.records))]
-        for study, row in zip(studies, rows, strict=True)
-    ]
+    rows = [[title(s), *row, Entry(len(s.records))] for s, row in zip(studies, rows, strict=True)]
     return Sheet(heading, ["study", *columns, "n"], rows)
 
 
@@ -41,9 +36,7 @@ def by_corpus(studies: Sequence[Study]) -> dict[str, list[Study]]:
     return groups
 
 
-def means_sheet(
-    studies: Sequence[Study], heading: str, metrics: Sequence[str] = PERPLEXITIES, scale: float = 1
-) -> Sheet:
+def means_sheet(studies: Sequence[Study], heading: str, metrics=PERPLEXITIES, scale=1) -> Sheet:
     """Means of every construction, with one column for each study and metric.
 
     ``scale`` multiplies them, to show small divergences in thousandths. The MLM's own conditionals

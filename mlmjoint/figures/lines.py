@@ -10,13 +10,10 @@ from ..names import label
 from .style import GREY, house_style, legend_above, look, panels, plain_ticks, series
 
 Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
-Rows = Mapping[str, Interval]
 
 
 @house_style()
-def draw_curves(
-    curves: Series, x: str, y: str, log_x: bool = False, log_y: bool = False, marks: bool = True
-):
+def draw_curves(curves: Series, x: str, y: str, log_x=False, log_y=False, marks=True):
     """Curves {name: (xs, ys)} with a legend; a construction has its own colour and line."""
     figure, ((axis,),) = panels(1, 1, 6.4, 3.4)
     for k, (name, (xs, ys)) in enumerate(curves.items()):
@@ -30,16 +27,8 @@ def draw_curves(
 
 
 @house_style()
-def draw_points(
-    groups: Series,
-    x: str,
-    y: str,
-    log_x: bool = False,
-    log_y: bool = False,
-    diagonal: bool = False,
-    levels: Mapping[str, float] | None = None,
-):
-    """Points by group; ``diagonal`` draws y = x, ``levels`` draws named horizontal lines."""
+def draw_points(groups: Series, x, y, log_x=False, log_y=False, diagonal=False, levels=None):
+    """Points by group; ``diagonal`` draws y = x, ``levels`` {name: y} draws horizontal lines."""
     figure, ((axis,),) = panels(1, 1, 6.4, 3.6)
     for k, (name, (xs, ys)) in enumerate(groups.items()):
         colour, _, mark = series(k)
@@ -66,12 +55,7 @@ def _label(axis, x: str, y: str, log_x: bool, log_y: bool) -> None:
 
 @house_style()
 def draw_intervals(
-    panel_rows: Mapping[str, Mapping[str, Rows]],
-    x: str | Sequence[str],
-    reference: float | None = None,
-    log_x: bool = False,
-    across: int = 1,
-    cut: float = math.inf,
+    panel_rows: Mapping, x: str | Sequence[str], reference=None, log_x=False, across=1, cut=math.inf
 ):
     """Points with their intervals, one line per name: {panel: {series: {name: interval}}}.
 
@@ -111,7 +95,7 @@ def _log_axis(axis) -> None:
     plain_ticks(axis.xaxis, LogLocator(subs=steps) if wide else MaxNLocator(4, steps=[1, 2, 5, 10]))
 
 
-def _draw_rows(axis, names: Sequence[str], rows: Mapping[str, Rows], order, cut: float) -> None:
+def _draw_rows(axis, names, rows: Mapping[str, Mapping[str, Interval]], order, cut) -> None:
     """A panel that lacks a series leaves its place empty: colours mean the same in all panels."""
     room = 0.5 / max(1, len(order))  # so that no series reaches into the next name's line
     for name, intervals in rows.items():

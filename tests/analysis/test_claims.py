@@ -117,17 +117,14 @@ class TestBest:
 
 
 class TestOtherClaims:
-    def test_conditionals_against_the_model_s_own(self):
+    def test_conditionals_against_the_model_s_own_and_mrf_against_the_plain_model(self):
         assert claims.beats_own(made(shifts={"ag": -0.3})).verdict == CONFIRMED
         assert claims.beats_own(made(shifts={"unary": -0.3})).verdict == DENIED
         assert claims.beats_own(made()).verdict == OPEN
-        study = made(noise=0.0)
+        study = made(noise=0.0, shifts={"mrf": 0.4, "mrf-l": -0.4})
         for record in study.records[:15]:
             record["unary"]["u_nll"] += 0.1
         assert "lower in 25% of the pairs" in claims.beats_own(study).reason
-
-    def test_mrf_against_the_plain_model(self):
-        study = made(shifts={"mrf": 0.4, "mrf-l": -0.4})
         assert claims.worse_than_mlm(study).verdict == CONFIRMED
         assert claims.worse_than_mlm(study, "mrf-l").verdict == DENIED
 
@@ -158,11 +155,9 @@ class TestSometimes:
         assert "Yes in 1 of 2 studies" in found.reason and "the reverse in 1" in found.reason
         assert claims.sometimes([claims.beats_own(no)] * 3).verdict == DENIED
         assert claims.sometimes([claims.beats_own(s) for s in (made(), no)]).verdict == OPEN
-
-    def test_correction_is_over_the_studies(self):
-        one = claims.beats_own(made(shifts={"ag": -0.3}))
+        one = claims.beats_own(yes)
         many = claims.sometimes([one] + [claims.beats_own(made(seed=k)) for k in range(9)])
-        assert many.tests[0].p_holm == pytest.approx(10 * one.tests[0].p)
+        assert many.tests[0].p_holm == pytest.approx(10 * one.tests[0].p)  # over the studies
 
 
 class TestShown:

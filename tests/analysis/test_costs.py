@@ -51,14 +51,6 @@ CONFIGS = {
 }
 
 
-def build(name):
-    """A random model as `conditionals` takes it, and its shape; float64 uses torch's products."""
-    torch.manual_seed(0)
-    model = AutoModelForMaskedLM.from_config(CONFIGS[name]).eval().double()
-    mlm = SimpleNamespace(model=model, tokenizer=None, vocab_size=VOCAB, mask_token_id=4)
-    return mlm, Shape.of(CONFIGS[name])
-
-
 def a_pair(length: int) -> mlmjoint.Pair:
     ids = torch.arange(10, 10 + length)
     ids[2], ids[length - 2] = 4, 4
@@ -72,34 +64,29 @@ def counted(function) -> int:
     return counter.get_total_flops()
 
 
-@pytest.mark.parametrize("length", [5, 12])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_fast_formula_counts_what_the_fast_route_does(name, length):
-    (mlm, shape), pair = build(name), a_pair(length)
-    found = counted(lambda: mlmjoint.conditionals(mlm, pair, route="fast"))
-    expected = fast_flops(shape, length)
-    if name == "roberta":
-        # Writing the padding token moves all positions: that one sequence runs in full.
-        assert expected < found < 1.05 * expected
-    else:
-        assert found == expected
-    sets = torch.arange(7), torch.arange(3, 20)
+def test_formulas_count_what_the_fast_route_and_the_published_procedure_do(name):
+    torch.manual_seed(0)
+    model = AutoModelForMaskedLM.from_config(CONFIGS[name]).eval().double()  # by torch's products
+    mlm = SimpleNamespace(model=model, tokenizer=None, vocab_size=VOCAB, mask_token_id=4)
+    shape, pair = Shape.of(CONFIGS[name]), a_pair(8)
+    for length in (5, 12):
+        found = counted(lambda n=length: mlmjoint.conditionals(mlm, a_pair(n), route="fast"))
+        expected = fast_flops(shape, length)
+        # RoBERTa: writing the padding token moves all positions, so that sequence runs in full.
+        assert expected < found < 1.05 * expected if name == "roberta" else found == expected
     if name == "bert-5":
+        sets = torch.arange(7), torch.arange(3, 20)
         found = counted(lambda: mlmjoint.conditionals(mlm, pair, tokens=sets, route="fast"))
-        assert found == fast_flops(shape, length, (7, 17))
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_plain_formula_counts_what_the_published_procedure_does(name):
-    (mlm, shape), pair = build(name), a_pair(8)
-    a, b = pair.positions
-    table, tokens = torch.empty(VOCAB, VOCAB, dtype=torch.float64), torch.arange(VOCAB)
+        assert found == fast_flops(shape, 8, (7, 17))
 
     def published():
-        fill_table(mlm.model, pair.input_ids, a, b, tokens, table, by_row=False)
-        fill_table(mlm.model, pair.input_ids, b, a, tokens, table, by_row=True)
+        a, b = pair.positions
+        table, tokens = torch.empty(VOCAB, VOCAB, dtype=torch.float64), torch.arange(VOCAB)
+        fill_table(model, pair.input_ids, a, b, tokens, table, by_row=False)
+        fill_table(model, pair.input_ids, b, a, tokens, table, by_row=True)
         with torch.inference_mode():
-            mlm.model(input_ids=pair.input_ids[None])  # both masked
+            model(input_ids=pair.input_ids[None])  # both masked
 
     assert counted(published) == plain_flops(shape, 8)
 
@@ -145,16 +132,8 @@ def test_totals_are_sums_over_rates():
     assert costs.gpu_hours(1000, 7.2e12, 3.6e9, gpu, share=0.5) == pytest.approx((4.0, 2.0))
     rows = [{"V": 100, "five": 1.0, "study": 4.0}, {"V": 50, "five": 9.0, "study": 9.0}]
     assert [costs.joint_seconds(rows, work, 300) for work in costs.WORKS] == [9.0, 36.0]
-
-
-def test_paper_cells_are_eight_and_large_costs_more():
-    rows = costs.paper_cells()
-    assert len(rows) == 8
-    each = {(row["cell"].model, row["cell"].data, row["cell"].pairs): row for row in rows}
-    snli, xsum = (each["bert-base-cased", data, "random"] for data in ("snli", "xsum"))
-    large = each["bert-large-cased", "snli", "random"]
-    assert 3 < large["fast"] / snli["fast"] < 4 and xsum["fast"] > snli["fast"]
-    assert all(row["plain"] > row["fast"] > 1e13 for row in rows)
+    cells = costs.paper_cells()
+    assert len(cells) == 8 and all(row["plain"] > row["fast"] > 1e13 for row in cells)
 
 
 class TestMeasured:

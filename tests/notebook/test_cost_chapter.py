@@ -26,37 +26,26 @@ def cell_hours(gpu, work, share=0.5) -> list[float]:
     return [sum(costs.gpu_hours(1000, row["fast"], traffic, gpu, share)) for row in rows]
 
 
-class TestHours:
-    """Chapter 11 and the benchmark on the paper's cells: each total says what it counts."""
-
-    def printed(self, capsys) -> str:
-        section = CHAPTER.split("## The paper's eight cells")[1].split("\n## ")[0]
-        cells = re.findall(r"^```{code-cell} ipython3\n(.*?)^```", section, re.M | re.S)
-        chapter = SimpleNamespace(record=lambda *args, **kwargs: None)
-        known = {"costs": costs, "print_sheet": print_sheet, "chapter": chapter}
-        exec("\n".join(cells), known | {"data": costs.measured("scaling")})
-        return capsys.readouterr().out
-
-    def test_core_hours(self, capsys):
-        shown = self.printed(capsys)
-        found = re.findall(r"^(.+): ([\d,]+) core hours$", shown, re.M)
-        assert [what for what, _ in found] == [
-            "eight cells, tables alone",
-            *(f"with {work}" for work in costs.WORKS.values()),
-        ]
-        tables, five, record = (int(hours.replace(",", "")) for _, hours in found)
-        assert tables < five < record
-        scan = bench_scaling.estimate(costs.measured("scaling"))
-        assert re.findall(r"([\d,]+) in all", scan) == [hours for _, hours in found]
-
-    def test_gpu_hours(self, capsys):
-        shown = self.printed(capsys).split("with record")[1]
-        rows = re.findall(r"^(\S+ \S+) +(\d+) +(\d+) +(\d+)$", shown, re.M)
-        assert [name for name, *_ in rows] == [f"{gpu.name} {gpu.dtype}" for gpu in costs.GPUS]
-        for gpu, row in zip(costs.GPUS, rows, strict=True):
-            for work, held in zip((None, *costs.WORKS), row[1:], strict=True):
-                expected = sum(cell_hours(gpu, work))
-                assert float(held) == pytest.approx(expected, abs=0.51)
+def test_each_total_of_hours_says_what_it_counts(capsys):
+    """Chapter 11 and the benchmark on the paper's cells, on cores and on GPUs."""
+    section = CHAPTER.split("## The paper's eight cells")[1].split("\n## ")[0]
+    cells = re.findall(r"^```{code-cell} ipython3\n(.*?)^```", section, re.M | re.S)
+    chapter = SimpleNamespace(record=lambda *args, **kwargs: None)
+    known = {"costs": costs, "print_sheet": print_sheet, "chapter": chapter}
+    exec("\n".join(cells), known | {"data": costs.measured("scaling")})
+    shown = capsys.readouterr().out
+    found = re.findall(r"^(.+): ([\d,]+) core hours$", shown, re.M)
+    works = [f"with {work}" for work in costs.WORKS.values()]
+    assert [what for what, _ in found] == ["eight cells, tables alone", *works]
+    tables, five, record = (int(hours.replace(",", "")) for _, hours in found)
+    assert tables < five < record
+    scan = bench_scaling.estimate(costs.measured("scaling"))
+    assert re.findall(r"([\d,]+) in all", scan) == [hours for _, hours in found]
+    rows = re.findall(r"^(\S+ \S+) +(\d+) +(\d+) +(\d+)$", shown.split("with record")[1], re.M)
+    assert [name for name, *_ in rows] == [f"{gpu.name} {gpu.dtype}" for gpu in costs.GPUS]
+    for gpu, row in zip(costs.GPUS, rows, strict=True):
+        for work, hours in zip((None, *costs.WORKS), row[1:], strict=True):
+            assert float(hours) == pytest.approx(sum(cell_hours(gpu, work)), abs=0.51)
 
 
 def parsed(command: str) -> dict:
@@ -110,16 +99,13 @@ class TestRecipes:
             out.append(plan)
         assert out == by_make()
 
-    def test_ray_knows_the_options_of_the_multi_node_job(self):
+    def test_ray_knows_the_options_of_the_multi_node_job_and_accepts_the_cluster_file(self):
         ray = pytest.importorskip("ray.scripts.scripts")
         script = self.script("symmetric-run")
         known = {opt for p in (*ray.start.params, *ray.symmetric_run.params) for opt in p.opts}
         command = script[script.index("symmetric-run") : script.index(" -- ")]
         used = re.findall(r"--[a-z-]+", command)
         assert used and set(used) <= known
-
-    def test_ray_accepts_the_cluster_file(self):
-        pytest.importorskip("ray")
         from ray.autoscaler._private.util import prepare_config, validate_config
 
         yaml = pytest.importorskip("yaml")
