@@ -101,18 +101,15 @@ def sheets(studies: Sequence[Study], by: str | None = None, metric="p_nll", seed
     for study in studies:
         if not study.records:
             raise InputError(f"{study.folder} has no finished pair yet; run its study first")
-        own = _by_distance(study, metric, seed) if by else _results(study, seed)
+        trees = all("tree_distance" in record for record in study.records)
+        kinds = ("distance", "tree_distance") if trees else ("distance",)
+        own = [distance_sheet(study, kind, metric, seed) for kind in kinds if by]
+        own = own or _results(study, seed)
         for sheet in own:
             sheet.study = study.name
             sheet.title += f": {study.name}, n = {len(study.records)}"
         out += own
     return out if by else [*out, incompatibility_sheet(studies, seed)]
-
-
-def _by_distance(study: Study, metric: str, seed: int) -> list[Sheet]:
-    trees = all("tree_distance" in record for record in study.records)
-    kinds = ("distance", "tree_distance") if trees else ("distance",)
-    return [distance_sheet(study, kind, metric, seed) for kind in kinds]
 
 
 def _results(study: Study, seed: int) -> list[Sheet]:
