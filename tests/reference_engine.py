@@ -69,7 +69,7 @@ def derive(tables, methods, options):
         else:
             CONSTRUCTIONS[name](tables, **others)  # refuses what it always refuses
             built[name] = ReferenceJoint(tables, name, dense_joint(tables, name, **others))
-    return built, None
+    return built
 
 
 def measure(tables, built):
