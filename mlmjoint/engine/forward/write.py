@@ -79,9 +79,10 @@ def normalise_rows(rows: Tensor, write: Callable[[Tensor, int], None] | None = N
         exps = (block - higher[:, None]).exp_()
         total = total * (top - higher).to(wide).exp() + exps.sum(1)
         top = higher
-    log_z = top.to(wide) + total.log()
-    rows -= log_z[:, None].to(rows.dtype)
-    return log_z
+    # In two steps: log Z itself, near 20, would be rounded to 1e-6 in float32.
+    rows -= top[:, None]
+    rows -= total.log()[:, None].to(rows.dtype)
+    return top.to(wide) + total.log()
 
 
 def auto_batch(route: Route, length: int) -> int:
