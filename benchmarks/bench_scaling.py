@@ -8,7 +8,6 @@ There is no bar here; what is stored is drawn and tabulated by notebooks/11_cost
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import statistics
 import subprocess
@@ -29,18 +28,16 @@ from benchmarks.bench_tables import machine
 from mlmjoint.analysis import costs
 from mlmjoint.core.arnold_gokhale import solve
 from mlmjoint.core.conditionals import conditionals
-from mlmjoint.core.joints import METHODS
-from mlmjoint.core.metrics import PAPER
+from mlmjoint.core.metrics import metrics
 from mlmjoint.core.pairs import Pair
 from mlmjoint.engine.forward import write
 from mlmjoint.engine.forward.architectures import Linear
 from mlmjoint.engine.forward.routes import choose_route
 from mlmjoint.engine.passes import solver
 from mlmjoint.engine.passes.balance import Balance
+from mlmjoint.names import METHODS, PAPER
 from mlmjoint.studies.measure import variants
 
-# The package's names for these two are its functions; the modules' own parts are timed here.
-measure = importlib.import_module("mlmjoint.core.metrics")
 RESULTS = Path(__file__).parent / "results" / "scaling.json"
 
 MODELS = {"2 × 128": (2, 128, 2), "4 × 256": (4, 256, 4), "12 × 768": (12, 768, 12)}
@@ -131,14 +128,14 @@ def joints(vocab: int, repeats: int) -> dict:
     spent = {"solve": [], "five": [], "study": []}
     for _ in range(repeats if vocab < 2000 else 1):
         spent["solve"].append(timed(solve, held))
-        spent["five"].append(timed(measure.metrics, held, PAPER))
+        spent["five"].append(timed(metrics, held, PAPER))
         spent["study"].append(timed(all_of_a_study, held))
     found = {name: statistics.median(values) for name, values in spent.items()}
     return {"V": vocab, "passes": solve(held).iterations, **found}
 
 
 def all_of_a_study(held) -> None:
-    measure.metrics(held, METHODS)
+    metrics(held, METHODS)
     variants(held, METHODS)
 
 
@@ -174,7 +171,7 @@ def traffic() -> dict:
     found = {}
     for name, function in (
         ("pass", lambda: balance(z)),
-        ("five", lambda: measure.metrics(held, PAPER)),
+        ("five", lambda: metrics(held, PAPER)),
         ("study", lambda: all_of_a_study(held)),
     ):
         with Traffic() as counter:
@@ -191,10 +188,10 @@ def memory_child(vocab: int) -> dict:
     mlm = SimpleNamespace(model=model, tokenizer=None, vocab_size=vocab, mask_token_id=MASK)
     pair = Pair(torch.tensor([101, 2000, MASK, MASK, 3000, 102]), (2, 3), (5, 6))
     some = torch.arange(2100)  # above the size that is always computed in float64
-    measure.metrics(conditionals(mlm, pair, tokens=(some, some)), PAPER, iterations=3)
+    metrics(conditionals(mlm, pair, tokens=(some, some)), PAPER, iterations=3)
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the mark starts anew
     before = resident()
-    measure.metrics(conditionals(mlm, pair), PAPER, iterations=3)
+    metrics(conditionals(mlm, pair), PAPER, iterations=3)
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     peak = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
     return {"V": vocab, "bytes": peak - before}
