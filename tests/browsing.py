@@ -65,6 +65,12 @@ def address(built):
     server.shutdown()
 
 
+FOCUSABLE = """
+return [...document.querySelectorAll('.highlight pre')].every(
+    code => code.scrollWidth <= code.clientWidth || code.tabIndex >= 0);
+"""
+
+
 def start_browser(profile: Path):
     from selenium import webdriver
 
@@ -117,6 +123,10 @@ def look(browser, theme: str, size: str) -> None:
     root = "document.documentElement.dataset"
     browser.execute_script(f"{root}.mode = {root}.theme = arguments[0]", theme)
     time.sleep(0.2)  # the theme fades colours in
+    for _ in range(30):  # and some time after a change of size lets code that scrolls be focused
+        if browser.execute_script(FOCUSABLE):
+            break
+        time.sleep(0.1)
 
 
 def axe(browser) -> list[str]:

@@ -113,7 +113,7 @@ def test_tables_are_made_again_when_their_code_changes(study, tmp_path, monkeypa
     folder, _ = study
     stored.renew()
     code = stored.CODE
-    assert [path.stem for path in code] == ["names", "records", "summary", "stats", "table"]
+    assert {"names", "records", "columns", "summary", "stats"} <= {path.stem for path in code}
     for place in code:
         edited = tmp_path / "edited.py"
         edited.write_bytes(place.read_bytes() + b"#")

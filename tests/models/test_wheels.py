@@ -270,9 +270,9 @@ def frameworks(length):
 @pytest.mark.parametrize(
     ("name", "data", "n", "choose", "floor"),
     [
-        ("sapiens-vh", "antibodies", 12, frameworks, 0.9),
-        ("sapiens-vl", "antibodies-light", 12, frameworks, 0.9),
-        ("antiberty", "antibodies", 1, frameworks, 0.9),
+        ("sapiens-vh", "antibodies", 48, frameworks, 0.9),
+        ("sapiens-vl", "antibodies-light", 48, frameworks, 0.9),
+        ("antiberty", "antibodies", 3, frameworks, 0.9),
         ("rxnmapper", "reactions", 6, lambda length: [*range(1, length - 1, 4)], 0.95),
     ],
 )
