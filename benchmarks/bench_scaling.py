@@ -97,8 +97,8 @@ def tables(name: str, model, length: int, repeats: int) -> dict:
     by_column, by_row = torch.zeros(vocab, count), torch.zeros(count, vocab)
 
     def fill(tokens) -> None:
-        write.fill_rows(by_column.t(), route, ids, a, b, tokens)
-        write.fill_rows(by_row, route, ids, b, a, tokens)
+        write.fill_rows(by_column.t()[: len(tokens)], route, ids, a, b, tokens)
+        write.fill_rows(by_row[: len(tokens)], route, ids, b, a, tokens)
 
     fill(torch.arange(2))
     slice_seconds = statistics.median(timed(fill, torch.arange(count)) for _ in range(repeats))
