@@ -10,6 +10,7 @@ from setuptools.command.build_py import build_py
 CARRIED = {
     "results/full/*/manifest.json": "results/full",
     "results/full/*/records.jsonl": "results/full",
+    "results/full/runs/*.json": "results/full",
     "benchmarks/results/*.json": "benchmarks",
 }
 

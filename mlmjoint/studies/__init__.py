@@ -1,5 +1,6 @@
-"""Measure many pairs, resumably: plan, records, workers."""
+"""Measure many pairs, resumably: plan, records, workers; and other experiments, row by row."""
 
 from ..lazy import exports
 
-__getattr__, __dir__, __all__ = exports(__name__, {"plan": "stored_studies"})
+homes = {"plan": "stored_studies", "runs": "Run start_run load_run"}
+__getattr__, __dir__, __all__ = exports(__name__, homes)
