@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from mlmjoint import files
 from mlmjoint.notebook.chapter import chapter_path
 
@@ -89,11 +91,31 @@ def listed() -> list[str]:
     return re.findall(r"file: (\S+)", (files.REPOSITORY / "_toc.yml").read_text(encoding="utf-8"))
 
 
+@dataclass(frozen=True)
+class Part:
+    """A part of the book that has chapters."""
+
+    caption: str
+    numbered: bool  # by the number in the name of each chapter's file
+    chapters: list[Chapter]
+
+
+def parts() -> list[Part]:
+    """The parts of _toc.yml that have chapters, in its order."""
+    toc = yaml.safe_load((files.REPOSITORY / "_toc.yml").read_text(encoding="utf-8"))
+    found = []
+    for part in toc["parts"]:
+        names = (entry["file"] for entry in part["chapters"])
+        paths = [files.REPOSITORY / f"{n}.ipynb" for n in names if n.startswith("notebooks/")]
+        chapters = [Chapter(p, json.loads(p.read_text(encoding="utf-8"))["cells"]) for p in paths]
+        if chapters:
+            found.append(Part(part["caption"], part.get("numbered", False), chapters))
+    return found
+
+
 def all_chapters() -> list[Chapter]:
-    """The notebooks of the table of contents, ordered by number."""
-    names = sorted(name for name in listed() if name.startswith("notebooks/"))
-    paths = [files.REPOSITORY / f"{name}.ipynb" for name in names]
-    return [Chapter(path, json.loads(path.read_text(encoding="utf-8"))["cells"]) for path in paths]
+    """The notebooks of the table of contents, in its order."""
+    return [chapter for part in parts() for chapter in part.chapters]
 
 
 def with_figures() -> list[Chapter]:

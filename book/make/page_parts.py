@@ -21,13 +21,14 @@ from .page_results import FOLDED, grouped
 # book/index.md: the chapters by their questions, and three ways through them. Each way has a
 # title, a text and its stops: a chapter by its number, a page by its name and title.
 
+EVERY = "every chapter"
 PATHS = (
     (
         "To learn it",
         "For a student who knows what a neural network is. Front to back: what a masked language "
         "model predicts, why that is not yet a joint, how joints are constructed, and how good "
-        "they are.",
-        (("notation", "Notation"), *(f"{number:02d}" for number in range(1, 12))),
+        "they are. A reader who knows BERT starts at the joints, with chapter 1.",
+        (("notation", "Notation"), EVERY),
     ),
     (
         "To weigh the evidence",
@@ -52,27 +53,38 @@ PATHS = (
 
 def index(before: str) -> str:
     """The first page with its paths and its list of chapters renewed."""
-    chapters = {chapter.number: chapter for chapter in notebooks.all_chapters()}
-    lines = [
-        f"{int(number)}. **{notebooks.link(chapter)}.** {chapter.question}"
-        for number, chapter in chapters.items()
-    ]
-    page = replace_between(before, "chapters", [*lines, ""])
+    labels, lines = {}, []
+    for part in notebooks.parts():
+        lines += [f"### {part.caption}", ""]
+        for chapter in part.chapters:
+            number = f"{int(chapter.number)}" if part.numbered else None
+            labels[chapter.number] = _label(chapter, number)
+            start = f"{number}." if number else "-"
+            lines.append(f"{start} **{notebooks.link(chapter)}.** {chapter.question}")
+        lines.append("")
+    page = replace_between(before, "chapters", lines)
     lines = ["::::{grid} 1 1 3 3", ":gutter: 3", ""]
     for title, text, stops in PATHS:
-        links = filter(None, (_stop(stop, chapters) for stop in stops))
+        links = [link for stop in stops for link in _links(stop, labels)]
         lines += [f":::{{grid-item-card}} {title}", text, "", "```{card-footer}"]
         lines += [" → ".join(links), "```", ":::", ""]
     return replace_between(page, "paths", [*lines, "::::", ""])
 
 
-def _stop(stop, chapters: dict[str, notebooks.Chapter]) -> str | None:
-    """A link to a stop, or None if the book has no such chapter or page."""
+def _label(chapter: notebooks.Chapter, number: str | None) -> str:
+    """A short link to a chapter: its number, or its title where its part has no numbers."""
+    path = f"../notebooks/{chapter.path.name}"
+    return f"[{number}]({path} '{chapter.title}')" if number else f"[{chapter.title}]({path})"
+
+
+def _links(stop, labels: dict[str, str]) -> list[str]:
+    """The links of a stop; none if the book has no such chapter or page."""
+    if stop == EVERY:
+        return [*labels.values()]
     if isinstance(stop, str):
-        chapter = chapters.get(stop)
-        return chapter and f"[{int(stop)}](../notebooks/{chapter.path.name} '{chapter.title}')"
+        return [labels[stop]] if stop in labels else []
     name, title = stop
-    return f"[{title}]({name}.md)" if f"book/{name}" in notebooks.listed() else None
+    return [f"[{title}]({name}.md)"] if f"book/{name}" in notebooks.listed() else []
 
 
 # The figure on the first page: one study of each kind, by the model and data in its name.

@@ -198,8 +198,23 @@ def test_paths_stop_only_at_what_is_in_the_contents():
 
 def test_the_first_page_asks_every_chapter_s_question():
     page = (ROOT / "book" / "index.md").read_text(encoding="utf-8")
-    for chapter in notebooks.all_chapters():
-        assert f"{int(chapter.number)}. **{notebooks.link(chapter)}.** {chapter.question}" in page
+    starts = []
+    for part in notebooks.parts():
+        starts.append(page.index(f"### {part.caption}\n"))
+        for chapter in part.chapters:
+            number = f"{int(chapter.number)}." if part.numbered else "-"
+            starts.append(page.index(f"{number} **{notebooks.link(chapter)}.** {chapter.question}"))
+    assert starts == sorted(starts) and len(starts) >= 13
+
+
+def test_parts_follow_the_contents_and_only_numbered_ones_number_their_chapters(monkeypatch):
+    real = notebooks.parts()
+    first = notebooks.Part("Before the joints", False, real[0].chapters[:1])
+    monkeypatch.setattr(notebooks, "parts", lambda: [first, *real[1:]])
+    page = page_parts.index((ROOT / "book" / "index.md").read_text(encoding="utf-8"))
+    (chapter,) = first.chapters
+    assert f"### Before the joints\n\n- **{notebooks.link(chapter)}.**" in page
+    assert f" → [{chapter.title}](../notebooks/{chapter.path.name}) → " in page
 
 
 def test_overview_shows_ratios_of_the_stored_tables_and_is_drawn_when_one_changes(monkeypatch):
