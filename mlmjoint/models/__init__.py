@@ -1,5 +1,6 @@
 """Load a masked language model: by name, from a folder, from the hub, from a wheel."""
 
-from .known import available, catalog, model_card, shipped
+from ..lazy import exports
 
-__all__ = ["available", "catalog", "model_card", "shipped"]
+homes = {"known": "available catalog model_card shipped", "mixture": "MixtureJoint"}
+__getattr__, __dir__, __all__ = exports(__name__, homes)
