@@ -3,8 +3,6 @@
 Each error names the array and the entry that is wrong.
 """
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Validate user input: paths, output folders, integers, text encoding."""
 
-from __future__ import annotations
-
 import operator
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every folder the package reads or writes, and the few ways it hashes and replaces files."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

@@ -1,7 +1,5 @@
 """Names that a package exports and imports on first use, so that no command waits for torch."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ A parent can finish, be interrupted (SIGINT), be stopped (SIGTERM), lose its ter
 killed (SIGKILL), and in the last case none of its own code runs. So each worker watches its parent.
 """
 
-from __future__ import annotations
-
 import ctypes
 import multiprocessing
 import os

@@ -14,8 +14,6 @@ A mean within 1e-5 nats of zero decides nothing, however small its p: AG is solv
 Holm's correction is over the tests of one claim in one study. Intervals are 95 % each, uncorrected.
 """
 
-from __future__ import annotations
-
 import html
 import math
 import textwrap

@@ -1,7 +1,5 @@
 """A stored study pair by pair: its name on pages, its columns, its distances, its paired tests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ A star marks a significant difference or correlation: its p, by Holm's correctio
 below 0.05 and its interval excludes zero.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

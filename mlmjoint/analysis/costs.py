@@ -13,8 +13,6 @@ and the fast route of ``engine/forward`` for one substitution (book: eq-fast-flo
 where the dots stand for what is done once per sequence: see :func:`fast_flops`.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +50,7 @@ class Shape(NamedTuple):
         return 0 if self.embedding is None else self.embedding * self.width
 
     @classmethod
-    def of(cls, config) -> Shape:
+    def of(cls, config) -> "Shape":
         """Read from a transformers configuration or the content of a config.json."""
         config = config if isinstance(config, Mapping) else config.to_dict()
         kind = config.get("model_type")

@@ -4,8 +4,6 @@ Distance is counted in tokens, or in edges of the dependency tree where the gram
 is the P-NLL of the MLM minus that of a construction, in nats per token.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

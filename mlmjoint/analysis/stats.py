@@ -3,8 +3,6 @@
 Everything is seeded and reads only its arguments, so a result is the same on every machine.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 In this package a *table* is V×V; what is printed is a *sheet*.
 """
 
-from __future__ import annotations
-
 import csv
 import html
 import io
@@ -42,7 +40,7 @@ class Entry:
     def __str__(self) -> str:
         return " ".join(self.parts())
 
-    def scaled(self, scale: float) -> Entry:
+    def scaled(self, scale: float) -> "Entry":
         ends = {name: scale * getattr(self, name) for name in ("value", "low", "high")}
         return replace(self, **ends)
 
@@ -75,7 +73,7 @@ class Sheet:
     rows: list[list]
     study: str = ""
 
-    def turned(self, corner: str = "construction") -> Sheet:
+    def turned(self, corner: str = "construction") -> "Sheet":
         """The transpose, for a sheet of many columns and few rows."""
         columns = [corner, *(_text(row[0]) for row in self.rows)]
         cells = zip(*(row[1:] for row in self.rows), strict=True)

@@ -5,8 +5,6 @@ Call a token at A and a token at B linked if the pair can occur. The links cut t
 probability a block has: with several blocks they do not determine the joint.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`mlmjoint check`: compare fresh numbers with the committed ones."""
 
-from __future__ import annotations
-
 import argparse
 
 from ..analysis.table import aligned

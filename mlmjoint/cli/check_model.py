@@ -1,7 +1,5 @@
 """`mlmjoint check-model`: is a model fit for the joints of this package? One line per check."""
 
-from __future__ import annotations
-
 import argparse
 import json
 

@@ -1,7 +1,5 @@
 """`mlmjoint fetch`: download a model, so that it can be loaded without a network."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -4,8 +4,6 @@ Each command is a module of this room with ``add_arguments(parser)`` and ``run(a
 chosen one is imported, so that `mlmjoint --help` does not wait for torch.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import os

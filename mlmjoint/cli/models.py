@@ -1,7 +1,5 @@
 """`mlmjoint models`: list the models that can be loaded by name."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

@@ -1,7 +1,5 @@
 """`mlmjoint pair`: the joints of two masked positions, as a table for people or as data."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -1,7 +1,5 @@
 """`mlmjoint reproduce`: run the book's notebooks."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

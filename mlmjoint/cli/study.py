@@ -1,7 +1,5 @@
 """`mlmjoint study`: every metric of every construction on many sentences."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 
 from .. import files

@@ -1,7 +1,5 @@
 """`mlmjoint table`: the paper's results from stored studies, with intervals and paired tests."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Heatmaps over pairs of tokens: joint distributions, and the two conditional tables."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Curves, clouds of points, and means with their intervals; each is drawn from numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

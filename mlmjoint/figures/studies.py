@@ -1,7 +1,5 @@
 """Figures of stored studies: gains by distance, errors over training, divergences of joints."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The house style of every figure, and the pieces that figures share."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Model folders: read one, rejecting what is damaged or of another kind; write one."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

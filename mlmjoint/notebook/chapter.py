@@ -7,8 +7,6 @@
 The profile alone chooses the folder, so a small run can never replace the numbers of a large one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

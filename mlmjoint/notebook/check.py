@@ -5,8 +5,6 @@ committed ones are read from git (HEAD by default) or, without git, from a copy 
 folder given with --against. Every number is committed together with its tolerance.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

@@ -5,8 +5,6 @@ notebook to NN_name.ipynb in the same folder, which is committed; under any othe
 results/PROFILE/notebooks/, so that a small run never changes what the book shows.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """A study's manifest: what was measured, on what, with which versions; never a machine's paths."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -5,8 +5,6 @@ with the wheel; "paper" is what `make paper` runs. Profiles whose name begins wi
 ignored by git.
 """
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How far a study has come: a bar on a terminal, one line a minute in a log, otherwise nothing."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import sys
@@ -32,7 +30,7 @@ class Progress:
         self.mode, self.total, self.method = mode, total, method
         self.records, self._before = list(done), len(done)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self):
         self._start = self._last_line = time.monotonic()
         if self.mode == "bar":
             from rich.console import Console

@@ -6,8 +6,6 @@ The file is replaced as a whole after every row, so an experiment that was stopp
 rows that are missing.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field

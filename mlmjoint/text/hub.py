@@ -1,7 +1,5 @@
 """SNLI and XSUM: their parquet files at a pinned commit of the hub, or a folder in their format."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Sentences as token ids: which tokens are text, and which two positions a study draws."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import re

@@ -14,8 +14,6 @@ Lines with the same symbol add up, and the weights of a symbol are normalised ov
 No symbol reaches itself, so the language is finite.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter, defaultdict

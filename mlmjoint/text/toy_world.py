@@ -17,8 +17,6 @@ and one product of a (V, S) and an (S, V) matrix is the whole table p(a, b | res
 ('keys', 'are')
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Sequence
