@@ -217,3 +217,12 @@ class TestJsd:
     )
     def test_thousandths(self, value, text):
         assert millis(value) == text
+
+
+def test_matrices_share_one_scale_and_leave_masked_cells_blank():
+    scores = np.array([[1.0, -np.inf], [3.0, 2.0]])
+    figure = figures.draw_matrices({"causal": scores, "both": scores.clip(0)}, ["a", "b"], "score")
+    first, second = (axis.get_images()[0] for axis in figure.axes[:2])
+    assert first.get_clim() == second.get_clim() == (0.0, 3.0)
+    assert first.get_array().mask[0, 1] and second.get_array()[0, 1] == 0
+    assert texts(figure.axes[0].get_xticklabels()) == ["a", "b"]
