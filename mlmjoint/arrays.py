@@ -58,10 +58,7 @@ def as_cell(value, rows: int, cols: int) -> tuple[int, int] | None:
     """``gold`` as a row and a column, or None if it is None."""
     if value is None:
         return None
-    try:
-        cell = tuple(map(checks.whole_number, value))
-    except TypeError:
-        cell = ()
+    cell = tuple(checks.whole_numbers(value))
     if len(cell) != 2 or None in cell:
         raise InputError(f"gold {value!r} must be a row and a column, two whole numbers")
     if not (0 <= cell[0] < rows and 0 <= cell[1] < cols):
@@ -141,7 +138,6 @@ def _table(name: str, value) -> torch.Tensor:
         table = table.to(torch.float32 if table.is_floating_point() else torch.float64)
     if table.ndim != 2 or 0 in table.shape:
         raise InputError(f"{name} has shape {_shape(table)}; it must be a table with two axes")
-    _check_values(name, table)
     return table.contiguous()
 
 
@@ -149,7 +145,6 @@ def _log_values(name: str, value, shape: tuple[int, ...], normalised: bool) -> t
     tensor = _tensor(name, value)
     if tensor.shape != shape:
         raise InputError(f"{name} has shape {_shape(tensor)}; it must be {shape}")
-    _check_values(name, tensor)
     total = float(tensor.double().exp().sum())
     if normalised and not abs(total - 1) < NORMALISATION_TOLERANCE:
         raise InputError(f"{name} sums to {total:.6g} after exp, not 1; give log-probabilities")
@@ -163,6 +158,12 @@ def _tensor(name: str, value) -> torch.Tensor:
         raise InputError(f"{name} is not an array of numbers: {error}") from None
     if tensor.is_complex():
         raise InputError(f"{name} is complex; give real log-probabilities")
+    bad = (tensor.isnan() | (tensor == torch.inf)).nonzero()
+    if len(bad):
+        index = tuple(bad[0].tolist())
+        raise InputError(
+            f"{name}{list(index)} is {float(tensor[index])}; give log-probabilities, finite or -inf"
+        )
     return tensor
 
 
@@ -176,16 +177,6 @@ def _from_numpy(value) -> torch.Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writ")  # nor is it written
         return torch.as_tensor(array)
-
-
-def _check_values(name: str, value: torch.Tensor) -> None:
-    bad = torch.isnan(value) | (value == float("inf"))
-    if bool(bad.any()):
-        index = tuple(int(k) for k in bad.nonzero()[0])
-        raise InputError(
-            f"{name}{list(index)} is {float(value[index])}; "
-            "log-probabilities must be finite or -inf"
-        )
 
 
 def _shape(value: torch.Tensor) -> str:

@@ -54,6 +54,14 @@ def whole_number(value) -> int | None:
         return None
 
 
+def whole_numbers(values) -> list[int | None]:
+    """Each item of a sequence, or the one value that is none, as :func:`whole_number`."""
+    try:
+        return [*map(whole_number, values)]
+    except TypeError:
+        return [whole_number(values)]
+
+
 def count(name: str, value, least: int = 1) -> int:
     """An integer that is at least ``least``; ``name`` is what the error message calls it."""
     number = whole_number(value)

@@ -18,15 +18,8 @@ CORPORA = DATA / "corpora"
 RESULTS = DATA / "results"  # what a wheel carries of results/
 
 
-def is_clone() -> bool:
-    """True if the package is imported from a clone of its repository."""
-    return (REPOSITORY / "pyproject.toml").is_file()
-
-
-def measurement_folders() -> tuple[Path, Path]:
-    """Where benchmarks store their measurements: in a clone, and in a wheel."""
-    return REPOSITORY / "benchmarks" / "results", DATA / "benchmarks"
-
+# Where benchmarks store their measurements: in a clone, and in a wheel.
+MEASUREMENTS = (REPOSITORY / "benchmarks" / "results", DATA / "benchmarks")
 
 # results/ contains, for each profile,
 #
@@ -40,21 +33,16 @@ def results() -> Path:
     """The results folder: $MLMJOINT_RESULTS, or the repository's, or ``results`` where we are."""
     if os.environ.get("MLMJOINT_RESULTS"):
         return checks.path(os.environ["MLMJOINT_RESULTS"])
-    return (REPOSITORY if is_clone() else Path.cwd()) / "results"
+    is_clone = (REPOSITORY / "pyproject.toml").is_file()
+    return (REPOSITORY if is_clone else Path.cwd()) / "results"
 
 
-def profile_folder(profile: str) -> Path:
-    return results() / _checked("profile", profile)
-
-
-def study_folder(profile: str, study: str) -> Path:
-    return profile_folder(profile) / _checked("study", study)
-
-
-def _checked(kind: str, name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise InputError(f"invalid {kind} name {name!r}; use letters, digits, dots and dashes")
-    return name
+def profile_folder(profile: str, *inside: str) -> Path:
+    """The folder of a profile or, by its name, of a study in it."""
+    for name in (profile, *inside):
+        if not _NAME.fullmatch(name):
+            raise InputError(f"invalid name {name!r}; use letters, digits, dots and dashes")
+    return results().joinpath(profile, *inside)
 
 
 def cache_folder() -> Path:

@@ -211,7 +211,7 @@ BENCH = {"work": "work", "one_thread": "one thread", "two_threads": "two threads
 
 def bench_lines() -> list[str]:
     """All rows that the benchmarks stored, in the order of their files, and the machines."""
-    folder, _ = files.measurement_folders()
+    folder, _ = files.MEASUREMENTS
     reports = [
         json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))
     ]

@@ -39,7 +39,7 @@ def cells() -> list[str]:
 
 def count(cell: str) -> int:
     """How many pairs are stored, counted by lines: parsing them would take seconds."""
-    path = files.study_folder(PROFILE, cell) / RECORDS
+    path = files.profile_folder(PROFILE, cell) / RECORDS
     return path.read_bytes().count(b"\n") if path.is_file() else 0
 
 
@@ -80,7 +80,7 @@ def shortfall(cell: str) -> str:
 
 
 def manifest(cell: str) -> dict:
-    return read_manifest(files.study_folder(PROFILE, cell))
+    return read_manifest(files.profile_folder(PROFILE, cell))
 
 
 def folder() -> Path:
@@ -90,7 +90,7 @@ def folder() -> Path:
 def fingerprint(cell: str) -> str:
     """Hash of a study's records and of the code that summarises them."""
     digest = hashlib.sha256()
-    measured = files.study_folder(PROFILE, cell) / RECORDS
+    measured = files.profile_folder(PROFILE, cell) / RECORDS
     for path in (measured, *CODE):
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()

@@ -199,7 +199,7 @@ def paper_cells() -> list[dict]:
 
 def measured(name: str) -> dict:
     """What a benchmark stored: benchmarks/results/NAME.json, or the copy that a wheel carries."""
-    for place in files.measurement_folders():
+    for place in files.MEASUREMENTS:
         path = place / f"{name}.json"
         if path.is_file():
             return json.loads(path.read_text(encoding="utf-8"))

@@ -79,6 +79,6 @@ def plans(args) -> dict:
             )
     free = {name: value for name, value in chosen.items() if name not in FIXED}
     return {
-        files.study_folder(args.profile, plan.name): replace(plan, **free)
+        files.profile_folder(args.profile, plan.name): replace(plan, **free)
         for plan in plans_of(args.profile)
     }

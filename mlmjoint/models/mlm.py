@@ -119,11 +119,12 @@ class MLM:
         .. [1] Torroba Hennigen and Kim, "Deriving Language Models from Masked Language Models",
            ACL 2023, section 2.
         """
-        ids = self.encode(text) if isinstance(text, str) else _token_ids(text)
-        if len(ids) > self.max_length:
+        ids = self.encode(text) if isinstance(text, str) else checks.whole_numbers(text)
+        if len(ids) < 2 or None in ids:
+            raise InputError(f"the text is {text!r}; give a string or a list of token ids")
+        if len(ids) > (most := self.max_length):
             raise InputError(
-                f"the text has {len(ids)} tokens and {self.name} takes {self.max_length}; "
-                "shorten it"
+                f"the text has {len(ids)} tokens and {self.name} takes {most}; shorten it"
             )
         outside = [token for token in ids if not 0 <= token < self.vocab_size]
         if outside:
@@ -154,16 +155,15 @@ class MLM:
                 "ones; a pair needs two, give a longer text"
             )
         span = f"between {allowed[0]} and {allowed[-1]}"
-        values = _items(positions)
-        numbers = [*map(checks.whole_number, values)]
-        for value, position in zip(values, numbers, strict=True):
+        numbers = checks.whole_numbers(positions)
+        if None in numbers or len(numbers) != 2 or numbers[0] == numbers[1]:
+            raise InputError(f"positions={positions!r}; choose two different whole numbers {span}")
+        for position in numbers:
             if position not in allowed:
                 problem = f"is not one of the {len(ids)} tokens"
                 if position in range(len(ids)):
                     problem = f"is {self.tokenizer.convert_ids_to_tokens(ids[position])}"
-                raise InputError(f"position {value!r} {problem}; choose {span}")
-        if len(numbers) != 2 or numbers[0] == numbers[1]:
-            raise InputError(f"positions={positions!r}; choose two different ones {span}")
+                raise InputError(f"position {position} {problem}; choose {span}")
         return sorted(numbers)
 
     def fill(self, text: str) -> torch.Tensor:
@@ -243,21 +243,6 @@ def load(name: str | Path, device="auto", dtype="float32") -> MLM:
         width = model(input_ids=ids).logits.shape[-1]
     longest = _max_length(model, tokenizer)
     return MLM(model, tokenizer, name, device, width, longest, revision, files)
-
-
-def _token_ids(tokens) -> list[int]:
-    ids = [*map(checks.whole_number, _items(tokens))]
-    if len(ids) < 2 or None in ids:
-        raise InputError(f"the text is {tokens!r}; give a string or a list of token ids")
-    return ids
-
-
-def _items(values) -> list:
-    """The items of a sequence; anything else is an item itself."""
-    try:
-        return list(values)
-    except TypeError:
-        return [values]
 
 
 def _max_length(model, tokenizer) -> int:

@@ -24,13 +24,13 @@ def test_the_repository_s_own_folder_is_found_from_anywhere(monkeypatch, tmp_pat
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden"])
 def test_a_name_cannot_leave_the_folder(name):
     with pytest.raises(InputError, match="name"):
-        files.study_folder("quick", name)
+        files.profile_folder("quick", name)
 
 
 def test_stored_studies_are_listed_and_read(monkeypatch, tmp_path):
     monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path))
     assert plan.stored("quick") == {}
-    write_study(files.study_folder("quick", "one"), n=3)
+    write_study(files.profile_folder("quick", "one"), n=3)
     (tmp_path / "quick" / "figures").mkdir()
     assert plan.stored("quick") == {"one": tmp_path / "quick" / "one"}
     assert len(plan.read("quick", "one").records) == 3
