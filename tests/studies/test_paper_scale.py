@@ -1,4 +1,4 @@
-"""The paper's studies: one at its own vocabulary, 28,996 tokens, and all at a smaller one."""
+"""The paper's studies at smaller vocabularies, and every night one at its own, 28,996 tokens."""
 
 import pytest
 from conftest import SPECIALS, save_tiny_model
@@ -7,7 +7,7 @@ import mlmjoint
 from mlmjoint.cli.main import main
 from mlmjoint.studies import records
 
-PAPER, SMALL = 28_996, 1_996
+PAPER, LARGE, SMALL = 28_996, 4_196, 1_196  # LARGE: float32 cells, and no system solved directly
 RESERVED = 99
 
 
@@ -43,7 +43,8 @@ def paper_shape(folder, vocabulary):
 @pytest.mark.parametrize(
     ("data", "pairs", "n", "vocabulary", "whole"),
     [
-        ("snli", "random", 1, PAPER, False),
+        pytest.param("snli", "random", 1, PAPER, False, marks=pytest.mark.nightly),
+        ("snli", "random", 1, LARGE, True),
         ("xsum", "contiguous", 2, SMALL, True),
         ("snli", "contiguous", 2, SMALL, True),
         ("xsum", "random", 2, SMALL, True),

@@ -40,7 +40,7 @@ def die_in_a_child(patch, *args, **options):
 
 class TestInterruption:
     def test_a_killed_process_leaves_what_an_undisturbed_one_does(
-        self, tiny_model, data, whole, tmp_path
+        self, tiny_model, data, whole, tmp_path, capsys
     ):
         out = tmp_path / "killed"
         path = out / records.RECORDS
@@ -56,10 +56,8 @@ class TestInterruption:
         process.kill()
         assert process.wait() == -signal.SIGKILL
         kept = path.read_bytes()[: path.read_bytes().rfind(b"\n") + 1]
-        command = [sys.executable, "-m", "mlmjoint.cli", "study", "--model", str(tiny_model)]
-        command += ["--data", data, "--out", str(out)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        assert (done.returncode, done.stderr) == (0, "")
+        command = ["study", "--model", str(tiny_model), "--data", data, "--out", str(out)]
+        assert (main(command), capsys.readouterr().err) == (0, "")
         assert path.read_bytes().startswith(kept)  # byte for byte: nothing was done twice
         assert stripped(out) == stripped(whole.folder)
 
