@@ -41,14 +41,10 @@ class Balance:
                 self.q[i, j] = q
         self.target, self.total = target.cpu().numpy(), total.cpu().numpy()
 
-    def __call__(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Σ_j Qσ for rows and Σ_i Q(1−σ) for columns; then Σ W for both."""
-        sums, products = self._pass(z, np.ones((1, len(z))))
-        return sums, products[0]
-
-    def masses(self, z: np.ndarray) -> np.ndarray:
-        """Σ Qσ by row and Σ Q(1−σ) by column alone: less work than a call."""
-        return self._pass(z, np.ones((0, len(z))))[0]
+    def __call__(self, z: np.ndarray, weights: bool = True) -> tuple[np.ndarray, np.ndarray | None]:
+        """Σ_j Qσ for rows and Σ_i Q(1−σ) for columns; then Σ W for both, if ``weights``."""
+        sums, products = self._pass(z, np.ones((int(weights), len(z))))
+        return sums, products[0] if weights else None
 
     def hessian(self, z: np.ndarray, d: np.ndarray) -> np.ndarray:
         """The Laplacian of W at z, times d."""

@@ -17,6 +17,7 @@ from .elimination import solve_laplacian
 DEPTH = 10  # Anderson history
 STRIDE = 10.0  # the farthest a log strength goes in one accelerated step
 STALL = 20  # passes without a new best residual before Newton takes over
+SLOPES = 8  # accelerated passes that share the slopes of one: without them a pass is a third less
 NOISE = 8  # rounding errors: below this much weight and violation, a token is left alone
 DIRECT = 2048  # up to this many unknowns on the shorter side, Newton steps are solved directly
 REPAIRED = 1e-7  # largest violation that a repair may leave
@@ -30,9 +31,14 @@ class State:
         self.balance, self.best, self.z = balance, np.inf, z
         self.evaluate(z)
 
-    def evaluate(self, z: np.ndarray) -> float:
-        """The largest violation at z, by one pass."""
-        self.last, (self.sums, self.curvature) = z, self.balance(z)
+    def evaluate(self, z: np.ndarray, slopes: bool = True) -> float:
+        """The largest violation at z, by one pass; without ``slopes`` the last ones are kept."""
+        total = self.balance.total
+        self.last, (self.sums, weights) = z, self.balance(z, slopes)
+        spread = np.maximum(self.sums * (np.maximum(total - self.sums, 0.0) / total), TINY)
+        if slopes:  # of the logit of each unknown's share of its total, at most one by Jensen
+            self.slope = np.minimum(np.maximum(weights, TINY) / spread, 1.0)
+        self.curvature = weights if slopes else self.slope * spread
         self.gradient = self.sums - self.balance.target
         self.residual = float(np.nan_to_num(np.abs(self.gradient).max(), nan=np.inf, posinf=np.inf))
         if self.residual < self.best:
@@ -44,9 +50,8 @@ class State:
         total, target = self.balance.total, self.balance.target
         have, rest = np.maximum(self.sums, TINY), np.maximum(total - self.sums, TINY)
         want, left = np.maximum(target, TINY), np.maximum(total - target, 1e-12)
-        slope = total * np.maximum(self.curvature, TINY) / (have * rest)
         logit = np.log(want) - np.log(left) - np.log(have) + np.log(rest)
-        step = np.clip(0.5 * logit / np.maximum(slope, 1e-12), -4.0, 4.0)
+        step = np.clip(0.5 * logit / np.maximum(self.slope, 1e-12), -4.0, 4.0)
         # All that is left of a token nobody predicts is rounding; following it leads anywhere.
         noise = NOISE * torch.finfo(self.balance.dtype).eps
         return np.where((np.abs(self.gradient) <= noise) & (self.curvature <= noise), 0.0, step)
@@ -74,7 +79,7 @@ def published(balance: Balance, steps: int) -> tuple[np.ndarray, float]:
     rows, cols = balance.shape
     z = np.log(np.repeat([rows, cols], [rows, cols]))  # log 1/μ_A, log 1/μ_B
     for _ in range(steps):
-        last, sums = z, balance.masses(z)
+        last, (sums, _) = z, balance(z, weights=False)
         # Σ_j Q/(α+β) = (Σ_j Qσ)/α: the new marginals, before they are scaled to one.
         z = z - np.log(np.maximum(sums, TINY))
         z = z + np.logaddexp.reduce(-z[:rows])
@@ -83,7 +88,7 @@ def published(balance: Balance, steps: int) -> tuple[np.ndarray, float]:
 
 def anderson(state: State, tol: float, limit: int) -> None:
     """The half-damped diagonal map with Anderson acceleration; restarts where it overshoots."""
-    points, steps, since = [], [], 0
+    points, steps, since, count = [], [], 0, 0
     while state.best > tol and state.balance.passes < limit and since < STALL:
         points = [*points, state.last][-DEPTH - 1 :]
         steps = [*steps, state.step()][-DEPTH - 1 :]
@@ -93,12 +98,15 @@ def anderson(state: State, tol: float, limit: int) -> None:
             # Step times curvature is the gradient: unknowns that hardly matter, whose steps are
             # mostly rounding, then hardly count in the fit.
             scale = state.curvature
-            fit = np.linalg.lstsq((d_steps * scale).T, steps[-1] * scale, rcond=1e-10)[0]
+            # By the normal equations: on the tall matrix itself, LAPACK's threads mostly wait.
+            fitted = d_steps * scale  # (depth, Va + Vb)
+            products = fitted @ np.c_[fitted.T, steps[-1] * scale]
+            fit = np.linalg.lstsq(products[:, :-1], products[:, -1], rcond=1e-14)[0]
             z = z - fit @ (d_points + d_steps)
             # They would otherwise run away to where the residual is small and the objective large.
             z = points[-1] + np.clip(z - points[-1], -STRIDE, STRIDE)
-        before = state.best
-        residual = state.evaluate(z)
+        before, count = state.best, count + 1
+        residual = state.evaluate(z, slopes=count % SLOPES == 1)
         since = 0 if state.best < before else since + 1
         if residual > 10 * before:
             points, steps = [], []
