@@ -17,5 +17,7 @@ __getattr__, __dir__, __all__ = exports(
         "core.metrics": "metrics",
         "studies.study": "study",
         "studies.records": "load_study",
+        "tasks.fill": "fill Filling Fillings",
+        "tasks.pipeline": "JointFillMask",
     },
 )

@@ -16,6 +16,7 @@ from ..errors import InputError
 GROUPS = {
     "Ask a model": {
         "pair": "the most likely pairs for two masked positions of a sentence",
+        "fill": "the most likely fillings of all masks of a sentence, certified",
         "models": "the models that can be loaded by name",
         "fetch": "download a model, so that it is here when there is no network",
         "check-model": "check that a model is fit for the joints, one line per check",
