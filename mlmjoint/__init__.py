@@ -10,6 +10,7 @@ __getattr__, __dir__, __all__ = exports(
         "models.mlm": "load MLM",
         "models.known": "available",
         "models.check": "check_mlm",
+        "models.pair_head": "load_head pair_joint PairHead",
         "core.pairs": "Pair",
         "core.tables": "Tables tables_from_arrays",
         "core.conditionals": "conditionals",

@@ -29,7 +29,10 @@ GROUPS = {
         "reproduce": "run the book's notebooks",
         "check": "compare fresh numbers with committed",
     },
-    "Make a model": {"train": "train a masked language model"},
+    "Make a model": {
+        "train": "train a masked language model",
+        "train-head": "train a pair head, which gives a joint in one pass",
+    },
 }
 COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
 

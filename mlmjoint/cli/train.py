@@ -13,16 +13,23 @@ from ..train.train import train
 
 def add_arguments(parser) -> None:
     """One option for each field of a job, then one for each setting."""
-    for f in fields(Job):
-        options = {"type": _kind(f), "default": f.default, **f.metadata}
-        if f.type.startswith("Sequence"):
-            options["nargs"] = "+"
-        if options["help"]:
-            options["help"] = options["help"].format(recipes=", ".join(RECIPES))
-        parser.add_argument(_flag(f), **options)
+    add_fields(parser, Job, recipes=", ".join(RECIPES))
     for f in fields(Settings):
         text = f"default: the recipe's, else {f.default}"
         parser.add_argument(_flag(f), type=_kind(f), help=text)
+
+
+def add_fields(parser, cls, **words) -> None:
+    """One option for each field of a dataclass; ``words`` fill the help texts."""
+    for f in fields(cls):
+        options = {"type": _kind(f), "default": f.default, **f.metadata}
+        if f.type.startswith("Sequence"):
+            options["nargs"] = "+"
+        if options.get("action"):
+            del options["type"]
+        if options["help"]:
+            options["help"] = options["help"].format(**words)
+        parser.add_argument(_flag(f), **options)
 
 
 def run(args) -> int:

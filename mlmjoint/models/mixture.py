@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
 import torch
 
+from .. import checks
 from ..core.joints import Joint
 from ..core.tables import Tables
 from ..errors import InputError
 
 Tensor = torch.Tensor
+ROWS = 256  # of the table, evaluated at once in a search
 TOLERANCE = 1e-4  # how far the sum of a distribution may be from one: float32 over a vocabulary
+
+
+@dataclass(frozen=True)
+class Search:
+    """The likeliest cells, and a proof: outside the ``rows`` evaluated none exceeds ``bound``."""
+
+    cells: list[tuple[int, int, float]]  # (row, column, log q), best first
+    rows: int
+    bound: float  # of log q; -inf if every row was evaluated
 
 
 class MixtureJoint(Joint):
@@ -72,10 +87,40 @@ class MixtureJoint(Joint):
         # Of tables a joint reads shape, precision and names; these have no memory for cells.
         none = self.log_w.new_zeros(()).expand(log_p_a.shape[1], log_p_b.shape[1])  # (Va, Vb)
         self.tables = Tables(none, none, tokens=tokens, tokenizer=tokenizer)
-        self._margins = (
+
+    @cached_property
+    def _margins(self) -> tuple[Tensor, Tensor]:
+        return (
             (self.log_w.logsumexp(1)[:, None] + self.log_p_a).logsumexp(0),  # (Va,)
             (self.log_w.logsumexp(0)[:, None] + self.log_p_b).logsumexp(0),  # (Vb,)
         )
+
+    def top_cells(self, n: int) -> list[tuple[int, int, float]]:
+        """The ``n`` most probable cells: (row, column, log q), best first. See :meth:`search`."""
+        return self.search(n).cells
+
+    def search(self, n: int) -> Search:
+        r"""The ``n`` most probable cells, certified, without a table of all.
+
+        Row i has no cell above :math:`u_i = \sum_{rs} W_{rs}\, p_r(i) \max_j p_s(j)`. Rows are
+        evaluated by falling u until the n-th best cell is at least the largest u that is left.
+        """
+        n, (size, width) = checks.count("n", n), self.tables.shape
+        peak = (self.log_w + self.log_p_b.amax(1)).logsumexp(1)  # (R,)
+        bounds, order = (peak[:, None] + self.log_p_a).logsumexp(0).sort(descending=True)  # (Va,)
+        best: list[tuple[float, int, int]] = []
+        for start in range(0, size, ROWS):
+            if len(best) == n and best[-1][0] >= bounds[start]:
+                break
+            rows = order[start : start + ROWS]
+            values, index = self._rows(rows).flatten().topk(min(n, len(rows) * width))
+            for value, k in zip(values.tolist(), index.tolist(), strict=True):
+                best.append((value, int(rows[k // width]), k % width))
+            best = sorted(best, key=lambda cell: (-cell[0], cell[1], cell[2]))[:n]
+        else:
+            start = size
+        bound = -math.inf if start == size else float(bounds[start])
+        return Search([(i, j, value) for value, i, j in best], start, bound)
 
     def canonical_correlations(self) -> Tensor:
         r"""Singular values σ_1 = 1 ≥ σ_2 ≥ … of q_ij / √(q_i q_j), (min(R, S),).

@@ -44,10 +44,10 @@ def describe_model(folder: Path, model) -> dict:
     }
 
 
-def write_card(folder: Path, card: dict) -> None:
+def write_card(folder: Path, card: dict, template: Path = TEMPLATE) -> None:
     """card.json, and README.md with the header that the hub reads, written from it."""
     (folder / CARD).write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    render(card).save(folder / "README.md")
+    render(card, template).save(folder / "README.md")
 
 
 def read_card(folder: Path) -> dict:
@@ -69,7 +69,7 @@ def read_trials(path) -> dict:
     )
 
 
-def render(card: dict) -> ModelCard:
+def render(card: dict, template: Path = TEMPLATE) -> ModelCard:
     """A card as README.md, every number from the card: its text, and a header for the hub."""
     licence = card["licence"].lower()
     header = ModelCardData(
@@ -79,7 +79,7 @@ def render(card: dict) -> ModelCard:
         tags=["masked-language-model", "mlmjoint"],
     )
     command = _wrap(card.get("command"))
-    return ModelCard.from_template(header, str(TEMPLATE), **card, command_lines=command)
+    return ModelCard.from_template(header, str(template), **card, command_lines=command)
 
 
 def _wrap(command: str | None, width: int = 80) -> list[str]:

@@ -97,7 +97,7 @@ class Settings:
 ADJUSTABLE = ("steps", "decay_fraction", "final_mask_rate", "final_dropout")
 
 
-def _option(default, help=None, **argparse):
+def option(default, help=None, **argparse):
     return field(default=default, metadata={"help": help, **argparse})
 
 
@@ -105,33 +105,33 @@ def _option(default, help=None, **argparse):
 class Job:
     """The options of `mlmjoint train` besides the settings, each with its help text."""
 
-    data: Sequence[str] = _option(
+    data: Sequence[str] = option(
         (), "text file or jsonl:FILE:FIELD[,FIELD]; the recipe toy makes its own", metavar="SPEC"
     )
-    out: str = _option(
+    out: str = option(
         None, "folder for weights, card and checkpoints; run again to resume", required=True
     )
-    recipe: str = _option("scratch", "one of {recipes}")
-    name: str | None = _option(None, "the model's name on its card")
-    describes: str | None = _option(None, "what the data is, in a few words, for the card")
-    licence: str | None = _option(None, "the licence of the weights, for the card")
-    sources: Sequence[str] = _option((), "where each --data comes from, for the card")
-    licences: Sequence[str] = _option((), "the licence of each --data, for the card")
-    repeats: Sequence[int] = _option((), "passes over each --data in an epoch")
-    exclude: Sequence[str] = _option((), "drop near copies of this text", metavar="SPEC")
-    evaluate: Sequence[str] = _option((), "U-PPL on this text at the end", metavar="SPEC")
-    valid_fraction: float = _option(0.03, "share of the text set aside")
-    monitor: int = _option(300, "set-aside sentences scored at each checkpoint")
-    score_limit: int | None = _option(
+    recipe: str = option("scratch", "one of {recipes}")
+    name: str | None = option(None, "the model's name on its card")
+    describes: str | None = option(None, "what the data is, in a few words, for the card")
+    licence: str | None = option(None, "the licence of the weights, for the card")
+    sources: Sequence[str] = option((), "where each --data comes from, for the card")
+    licences: Sequence[str] = option((), "the licence of each --data, for the card")
+    repeats: Sequence[int] = option((), "passes over each --data in an epoch")
+    exclude: Sequence[str] = option((), "drop near copies of this text", metavar="SPEC")
+    evaluate: Sequence[str] = option((), "U-PPL on this text at the end", metavar="SPEC")
+    valid_fraction: float = option(0.03, "share of the text set aside")
+    monitor: int = option(300, "set-aside sentences scored at each checkpoint")
+    score_limit: int | None = option(
         None, "score the final model on so many of each text's sentences"
     )
-    seed: int = _option(0)
-    device: str = _option("auto", choices=DEVICES)
-    initialiser: str | None = _option(
+    seed: int = option(0)
+    device: str = option("auto", choices=DEVICES)
+    initialiser: str | None = option(
         None, "folder of the unpacked initialiser (default: fetch its wheel)"
     )
-    save_every: int | None = _option(None, "steps between checkpoints (default: a tenth of all)")
-    trials: str | None = _option(None, "JSON file of trial runs to put on the card")
+    save_every: int | None = option(None, "steps between checkpoints (default: a tenth of all)")
+    trials: str | None = option(None, "JSON file of trial runs to put on the card")
 
     def __post_init__(self):
         _check_numbers(self)

@@ -144,13 +144,19 @@ def command_line(job: Job, recipe: Recipe, settings: Settings, name: str) -> str
     options |= {k: getattr(job, k) for k in DECISIVE if getattr(job, k) != getattr(Job, k)}
     options |= {k: v for k, v in asdict(settings).items() if v != usual[k]}
     options |= {"seed": job.seed, "steps": settings.steps}
-    words = ["mlmjoint", "train"]
+    for key in ("data", "exclude"):
+        if key in options:
+            options[key] = [bare_spec(spec) for spec in options[key]]
+    return command_words("train", options)
+
+
+def command_words(command: str, options: dict) -> str:
+    """A command line; an option without a value is left out, one that is True is a switch."""
+    words = ["mlmjoint", command]
     for key, value in options.items():
         values = value if isinstance(value, list | tuple) else [value]
-        if key in ("data", "exclude"):
-            values = [bare_spec(spec) for spec in values]
         if values:
-            words += [f"--{key.replace('_', '-')}", *map(str, values)]
+            words += [f"--{key.replace('_', '-')}", *(str(v) for v in values if v is not True)]
     return shlex.join(words)
 
 

@@ -1,0 +1,134 @@
+"""The pair head: a joint by construction, symmetric, and every method against its whole table."""
+
+import math
+
+import pytest
+import torch
+
+import mlmjoint
+from mlmjoint.errors import InputError
+from mlmjoint.models.mixture import MixtureJoint
+from mlmjoint.models.pair_head import PairHead, pair_joint
+
+
+@pytest.fixture(scope="module")
+def toy():
+    return mlmjoint.load("toy", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def random_head():
+    """Large random weights: nothing that holds of it was learnt."""
+    torch.manual_seed(3)
+    head = PairHead(128, rank=5, units=16)
+    with torch.no_grad():
+        for weight in head.parameters():
+            weight.mul_(4)
+    return head
+
+
+@pytest.fixture(scope="module")
+def joint(toy, random_head):
+    return pair_joint(toy, random_head, toy.pair("the keys near the gate are broken .", (2, 6)))
+
+
+@pytest.fixture(scope="module")
+def table(joint):
+    """log q by the definition: a sum over components of products of two distributions."""
+    p_a, p_b = joint.log_p_a.exp(), joint.log_p_b.exp()
+    return torch.einsum("r,ri,rj->ij", joint.log_w.exp().diagonal(), p_a, p_b).log()  # (V, V)
+
+
+def test_it_is_a_joint_of_rank_r(joint, table):
+    assert float(table.logsumexp((0, 1))) == pytest.approx(0, abs=1e-10)
+    assert torch.allclose(joint.log_table().double(), table, atol=1e-5)
+    assert int(torch.linalg.matrix_rank(table.exp())) == 5
+    assert isinstance(joint, mlmjoint.Joint)
+
+
+def test_methods_agree_with_the_table(joint, table):
+    rows, cols = torch.tensor([3, 40, 200]), torch.tensor([7, 7, 100])
+    assert torch.allclose(joint.log_prob(rows, cols), table[rows, cols])
+    assert joint.log_prob(3, 7) == pytest.approx(float(table[3, 7]))
+    log_a, log_b = joint.log_marginals()
+    assert torch.allclose(log_a, table.logsumexp(1)) and torch.allclose(log_b, table.logsumexp(0))
+    assert torch.allclose(joint.log_conditional_a(7), table[:, 7] - log_b[7])
+    assert torch.allclose(joint.log_conditional_b(3), table[3] - log_a[3])
+
+
+@pytest.mark.parametrize("n", [1, 10, 500])
+def test_search_finds_the_best_cells_and_its_bound_holds(joint, table, n):
+    found = joint.search(n)
+    values = torch.tensor([value for *_, value in found.cells])
+    assert torch.allclose(values.double(), table.flatten().topk(n).values, atol=1e-6)
+    assert all(math.isclose(float(table[i, j]), v, abs_tol=1e-9) for i, j, v in found.cells)
+    # As many rows as were evaluated may exceed the bound, no more.
+    assert int((table.amax(1) > found.bound).sum()) <= found.rows <= len(table)
+
+
+def test_search_stops_early_where_the_bound_allows_it():
+    """Ten thousand rows, of which one holds nearly all probability."""
+    log_a = torch.full((1, 10_000), -20.0).double()
+    log_a[0, 77] = 0.0
+    log_a = log_a.log_softmax(1)
+    log_b = torch.randn(1, 50).double().log_softmax(1)
+    found = MixtureJoint(torch.zeros(1).double(), log_a, log_b).search(5)
+    assert found.rows < 10_000 and {i for i, *_ in found.cells} == {77}
+    assert found.cells[-1][2] >= found.bound
+
+
+def test_exchanging_the_positions_transposes_the_joint(toy, random_head):
+    pair = toy.pair("the keys near the gate are broken .", (2, 6))
+    swapped = mlmjoint.core.pairs.Pair(pair.input_ids, pair.positions[::-1], pair.gold[::-1])
+    q, mirrored = (pair_joint(toy, random_head, p).log_table() for p in (pair, swapped))
+    assert not torch.allclose(q, q.t(), atol=1e-2)  # A and B are different words
+    assert torch.allclose(q, mirrored.t(), atol=1e-5)
+
+
+def test_samples_follow_the_joint(joint, table):
+    n = 20_000
+    drawn = joint.sample(n, torch.Generator().manual_seed(0))
+    p = table.exp()
+    counts = torch.bincount(drawn[:, 0] * p.shape[1] + drawn[:, 1], minlength=p.numel())
+    likely = p.flatten() > 0.01
+    error = (counts[likely] / n - p.flatten()[likely]) / (p.flatten()[likely] / n).sqrt()
+    assert int(likely.sum()) >= 3 and float(error.abs().max()) < 4.5
+    again = joint.sample(n, torch.Generator().manual_seed(0))
+    assert torch.equal(drawn, again)
+
+
+def test_candidate_sets_condition_the_joint(toy, random_head, table):
+    pair = toy.pair("the keys near the gate are broken .", (2, 6))
+    ids_a, ids_b = torch.tensor([9, 30, 100]), torch.tensor([5, 6, 70, 71])
+    q = pair_joint(toy, random_head, pair, tokens=(ids_a, ids_b))
+    part = table[ids_a][:, ids_b]
+    assert torch.allclose(q.log_table().double(), part - part.logsumexp((0, 1)), atol=1e-5)
+    assert q.top(1)[0][0] in toy.tokenizer.convert_ids_to_tokens(ids_a.tolist())
+
+
+def test_a_head_is_stored_and_refused_by_another_model(toy, random_head, tmp_path):
+    head = PairHead(128, rank=2, units=4, about={"model": "other", "fingerprint": "0" * 64})
+    head.save(tmp_path)
+    loaded = mlmjoint.load_head(tmp_path)
+    assert loaded.config == head.config
+    weights = loaded.state_dict()
+    assert all(torch.equal(weights[k], v.half().float()) for k, v in head.state_dict().items())
+    pair = toy.pair("[MASK] [MASK] runs .")
+    with pytest.raises(InputError, match=r"trained for other .*not for toy"):
+        pair_joint(toy, loaded, pair)
+    (tmp_path / "head.safetensors").write_bytes(b"damaged")
+    with pytest.raises(InputError, match="is damaged"):
+        mlmjoint.load_head(tmp_path)
+    with pytest.raises(InputError, match="no pair head 'nothing'"):
+        mlmjoint.load_head("nothing")
+
+
+def test_the_loss_is_minus_log_q_of_the_gold_pair(toy, random_head, joint):
+    from mlmjoint.engine.forward.routes import features_at
+    from mlmjoint.models.pair_head import decoder_of
+
+    pair, decoder = toy.pair("the keys near the gate are broken .", (2, 6)), decoder_of(toy)
+    with torch.no_grad():
+        hidden = features_at(toy.model, pair.input_ids[None], torch.tensor([2, 6]), decoder)
+        value = random_head.log_gold(decoder, hidden[None], torch.tensor([pair.gold]))
+    assert float(value[0]) == pytest.approx(joint.log_prob(*pair.gold), abs=1e-4)
