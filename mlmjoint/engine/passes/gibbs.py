@@ -3,7 +3,7 @@
 m_A = P_a m_B and m_B = P_bᵀ m_A: m_B is the leading eigenvector of P_bᵀ P_a, found by elimination
 for small tables and by a Krylov method for large ones.
 
-Reference: Heckerman et al. 2000.
+References: [1] Heckerman et al. 2000. [2] Grassmann, Taksar & Heyman 1985.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import warnings
 import numpy as np
 import torch
 
-from . import elimination, sums
+from . import sums
 from .cells import Cells
 from .tiles import Tiles, cell_dtype
 
@@ -81,8 +81,27 @@ def _eliminate(tables) -> np.ndarray | None:
     """m_B by elimination: every digit, however slowly the chain mixes; None if it falls apart."""
     p_a, p_b = (t.double().cpu().exp().numpy() for t in (tables.log_a, tables.log_b))
     by_row = tables.shape[0] <= tables.shape[1]
-    m = elimination.stationary(p_b @ p_a.T if by_row else p_a.T @ p_b)  # the chain at A or at B
+    m = _without_subtraction(p_b @ p_a.T if by_row else p_a.T @ p_b)  # the chain at A or at B
     return p_b.T @ m if by_row and m is not None else m
+
+
+def _without_subtraction(chain: np.ndarray) -> np.ndarray | None:
+    """The stationary distribution of (n, n) transition weights; None if it is not unique.
+
+    States are taken out one by one, and the weights of paths through them added to the rest [2].
+    Nothing is subtracted, so every weight keeps its digits however weakly two clusters are joined.
+    """
+    for k in range(len(chain) - 1, 0, -1):
+        pivot = chain[k, :k].sum()
+        if not pivot > 0:
+            return None
+        chain[:k, k] /= pivot
+        chain[:k, :k] += np.outer(chain[:k, k], chain[k, :k])
+    log_m = np.zeros(len(chain))
+    with np.errstate(divide="ignore"):
+        for k in range(1, len(chain)):
+            log_m[k] = np.logaddexp.reduce(log_m[:k] + np.log(chain[:k, k]))
+    return np.exp(log_m - np.logaddexp.reduce(log_m))
 
 
 def _krylov(tiles: Tiles, m_b: np.ndarray, noise: float) -> tuple[np.ndarray | None, float]:

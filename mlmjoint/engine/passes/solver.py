@@ -8,11 +8,13 @@ References: Newman 2023; Walker & Ni 2011.
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import torch
+from scipy import linalg
 
 from .balance import Balance
-from .elimination import solve_laplacian
 
 DEPTH = 10  # Anderson history
 STRIDE = 10.0  # the farthest a log strength goes in one accelerated step
@@ -149,11 +151,16 @@ def _direct(state: State) -> np.ndarray:
     if tall:
         w, b_r, b_c = w.T, b_c, b_r
     d_c = np.maximum(w.sum(0), TINY)
-    # D_r − W D_c⁻¹ Wᵀ is the Laplacian of these weights: its diagonal needs no subtraction.
-    left = np.ascontiguousarray((w / d_c) @ w.T)
-    # Unknowns that are tied to nothing give inf or NaN here; the caller takes the diagonal step.
-    with np.errstate(all="ignore"):
-        d_r = solve_laplacian(left, b_r + w @ (b_c / d_c))
+    # D_r − W D_c⁻¹ Wᵀ is the Laplacian of these weights: its diagonal is the sum of the others.
+    left, right, d_r = (w / d_c) @ w.T, b_r + w @ (b_c / d_c), np.zeros(len(b_r))
+    np.fill_diagonal(left, 0.0)
+    left = (np.diag(left.sum(1)) - left)[1:, 1:]  # constants are its null space: the first is 0
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore", linalg.LinAlgWarning)  # of weakly joined clusters
+        try:
+            d_r[1:] = linalg.solve(left, right[1:], assume_a="pos")
+        except linalg.LinAlgError:  # of unknowns that are tied to nothing
+            d_r[1:] = linalg.lstsq(left, right[1:])[0]
         d_c = (b_c + w.T @ d_r) / d_c
     return np.concatenate((d_c, d_r) if tall else (d_r, d_c))
 
