@@ -1,6 +1,5 @@
 """Loading: folders, hub ids and known names; what is damaged or foreign is refused by one line."""
 
-import doctest
 import fnmatch
 import hashlib
 import json
@@ -17,11 +16,9 @@ from safetensors.torch import load_file, save_file
 import mlmjoint
 from mlmjoint import files
 from mlmjoint.errors import InputError
-from mlmjoint.models import catalog, check, checkpoints, hub
-from mlmjoint.models import mlm as mlm_module
+from mlmjoint.models import catalog, checkpoints, hub
 from mlmjoint.models.known import rooted
 from mlmjoint.models.mlm import MLM
-from mlmjoint.text import corpora, toy_world
 
 V = len(SPECIALS) + len(WORDS)
 SMALL = {"vocab_size": V, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -331,15 +328,3 @@ def test_a_file_is_not_a_folder(folder):
 def test_tokenizer_files_are_downloaded_and_recognised(name):
     for patterns in (hub.WANTED, checkpoints.TOKENIZER_FILES):
         assert any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
-
-
-@pytest.mark.parametrize("module", [mlm_module, check, corpora, toy_world])
-def test_docstring_examples_run(module):
-    failed, tried = doctest.testmod(module)
-    assert tried > 0 and failed == 0
-
-
-@pytest.mark.parametrize("function", [mlmjoint.load, mlmjoint.MLM.pair, mlmjoint.check_mlm])
-def test_docstrings_state_parameters_returns_example_and_references(function):
-    for part in ("Parameters", "Returns", "Examples", "References"):
-        assert f"{part}\n" in function.__doc__

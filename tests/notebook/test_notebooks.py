@@ -313,6 +313,33 @@ def test_check_without_anything_to_compare_says_what_to_do(repository, capsys):
         assert part in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "results/quick/chapters").glob("*.json")), ids=stem)
+def test_a_run_on_another_machine_leaves_the_committed_file_as_it_is(path, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path))
+    monkeypatch.delenv("MLMJOINT_OUT", raising=False)
+    copy = tmp_path / "quick" / "chapters" / path.name
+    copy.parent.mkdir(parents=True)
+    shutil.copy(path, copy)
+    chapter = Chapter(path.stem, "quick")
+    for name, entry in json.loads(path.read_text()).items():
+        chapter.record(name, entry["value"] + 0.4 * entry["tol"], entry["tol"])
+    assert copy.read_bytes() == path.read_bytes()
+
+
+def test_git_ignores_what_else_a_quick_run_writes():
+    git = ["git", "-C", str(ROOT)]
+    listed = subprocess.run([*git, "ls-files", "results/quick"], capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git clone")
+    names = (line.removeprefix("results/quick/") for line in listed.stdout.split())
+    assert all(re.fullmatch(r"chapters/(\d\d|studies)\.json|effort\.json", name) for name in names)
+    written = ["fresh/01.json", "notebooks/01_conditionals.ipynb", "figures/01-tables.svg"]
+    written += [f"{plan.name}/{records.RECORDS}" for plan in results.plans_of("quick")]
+    paths = [f"results/quick/{name}" for name in written]
+    ignored = subprocess.run([*git, "check-ignore", *paths], capture_output=True, text=True)
+    assert ignored.stdout.split() == paths
+
+
 def test_committed_numbers_change_only_beyond_their_tolerance(tmp_path, monkeypatch):
     """Rounding on another machine leaves the file as it is; the fresh number is compared."""
     monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path))
