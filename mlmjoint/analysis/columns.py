@@ -15,16 +15,14 @@ HEADINGS = {"u_nll": "U-PPL", "p_nll": "P-PPL", "a_kl": "A-KL", "g_kl": "G-KL"}
 HEADINGS["kl_true"] = "KL(truth ‖ joint)"
 NATS = {**HEADINGS, "u_nll": "U-NLL", "p_nll": "P-NLL", "kl_true": "KL"}  # before exp
 MORE_THAN = 20  # published: distances with 20 pairs or fewer are dropped
-STAR = "*"
 
 
 def title(study: Study) -> str:
     """The name of a study on pages: "en-small, SNLI dev, random"; otherwise that of its folder."""
-    for profile in plan.GROUPS:
-        for cell in plan.plans_of(profile):
-            if cell.name == study.name:
-                corpus = CORPORA.get(cell.data, cell.data)
-                return ", ".join(dict.fromkeys([cell.model, corpus, cell.pairs]))
+    for cell in (cell for profile in plan.GROUPS for cell in plan.plans_of(profile)):
+        if cell.name == study.name:
+            corpus = CORPORA.get(cell.data, cell.data)
+            return ", ".join(dict.fromkeys([cell.model, corpus, cell.pairs]))
     return study.name
 
 
@@ -67,7 +65,7 @@ def compare(study: Study, metric: str, pairs: Iterable[tuple[str, str]], seed=0)
 
 def starred(test: Comparison) -> Entry:
     """A difference with its interval, marked if it is significant."""
-    return Entry(*test.interval, kind="difference", mark=STAR * test.significant)
+    return Entry(*test.interval, kind="difference", mark="*" * test.significant)
 
 
 def distances(study: Study, by: str = "distance") -> np.ndarray:

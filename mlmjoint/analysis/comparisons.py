@@ -111,10 +111,8 @@ def hcb_sheet(studies: Sequence[Study]) -> Sheet:
 
 def hcb_jsd_sheet(studies: Sequence[Study]) -> Sheet:
     """How far HCB with another pivot or direction is from HCB itself, and how far AG is."""
-    rows = []
-    for study in studies:
-        apart = [*(study.values(name, "jsd") for name in HCB_PIVOTS), study.jsd("hcb", "ag")]
-        rows.append([title(study), *map(mean, apart)])
+    apart = [[*(s.values(name, "jsd") for name in HCB_PIVOTS), s.jsd("hcb", "ag")] for s in studies]
+    rows = [[title(study), *map(mean, row)] for study, row in zip(studies, apart, strict=True)]
     return Sheet("JSD from HCB (nats)", ["study", *HCB_PIVOTS.values(), "AG"], rows)
 
 
@@ -153,10 +151,8 @@ def predictors(study: Study, name: str) -> np.ndarray:
 
 def mean_jsd(study: Study, methods: Sequence[str] | None = None) -> np.ndarray:
     """Mean divergence of every two joints, (m, m), symmetric with a zero diagonal."""
-    methods = methods or study.methods
-    return np.array(
-        [[0.0 if a == b else np.mean(study.jsd(a, b)) for b in methods] for a in methods]
-    )
+    names = methods or study.methods
+    return np.array([[0.0 if a == b else np.mean(study.jsd(a, b)) for b in names] for a in names])
 
 
 def neighbours_sheet(studies: Sequence[Study]) -> Sheet:

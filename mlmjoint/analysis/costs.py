@@ -53,11 +53,9 @@ class Shape(NamedTuple):
     def of(cls, config) -> "Shape":
         """Read from a transformers configuration or the content of a config.json."""
         config = config if isinstance(config, Mapping) else config.to_dict()
-        kind = config.get("model_type")
+        kind, known = config.get("model_type"), ", ".join(POST_NORM)
         if kind not in POST_NORM:
-            raise InputError(
-                f"no cost formula for model type {kind!r}; known are {', '.join(POST_NORM)}"
-            )
+            raise InputError(f"no cost formula for model type {kind!r}; known are {known}")
         names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
         if kind == "distilbert":
             names = ("n_layers", "dim", "n_heads", "hidden_dim")
@@ -186,21 +184,19 @@ def joint_seconds(rows: Sequence[Mapping], work: str, vocab: int) -> float:
 
 def paper_cells() -> list[dict]:
     """The paper's eight cells: model, data, pairs, n, operations of a mean pair both ways."""
-    lengths = measured("lengths")["lengths"]
-    rows = []
+    lengths, rows = measured("lengths")["lengths"], []
     for cell in plan.plans_of("paper"):
-        row = {"cell": cell}
-        for name, count in (("fast", fast_flops), ("plain", plain_flops)):
-            cost = functools.partial(count, SHAPES[cell.model])
-            row[name] = mean_over(lengths[cell.data], cost)
-        rows.append(row)
+        costs = (
+            functools.partial(count, SHAPES[cell.model]) for count in (fast_flops, plain_flops)
+        )
+        fast, plain = (mean_over(lengths[cell.data], cost) for cost in costs)
+        rows.append({"cell": cell, "fast": fast, "plain": plain})
     return rows
 
 
 def measured(name: str) -> dict:
     """What a benchmark stored: benchmarks/results/NAME.json, or the copy that a wheel carries."""
-    for place in files.MEASUREMENTS:
-        path = place / f"{name}.json"
+    for path in (place / f"{name}.json" for place in files.MEASUREMENTS):
         if path.is_file():
             return json.loads(path.read_text(encoding="utf-8"))
     raise InputError(f"no measurements {name!r} are stored; `make bench` in a clone makes them")

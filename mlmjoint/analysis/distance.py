@@ -75,10 +75,8 @@ def near_far_sheet(studies: Sequence[Study], methods=GAINING, seed: int = 0) -> 
         if len(common) < 2:
             continue
         at_near, at_far = ([place[sentence] for sentence in common] for place in places)
-        tests = []
-        for method in methods:
-            d = gains(near, method)[at_near] - gains(far, method)[at_far]
-            tests.append(paired_test(method, "", d, seed))
+        saved = {name: gains(near, name)[at_near] - gains(far, name)[at_far] for name in methods}
+        tests = [paired_test(name, "", d, seed) for name, d in saved.items()]
         rows.append([name, *map(starred, with_holm(tests)), Entry(len(common))])
     heading = "Gain at contiguous − gain at random pairs of the same sentences (nats per token)"
     return Sheet(heading, ["study", *map(label, methods), "sentences"], rows)

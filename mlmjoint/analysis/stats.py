@@ -199,9 +199,7 @@ def slope(x, y, seed: int = 0, resamples: int = RANK_RESAMPLES) -> Comparison:
     >>> slope([1, 2, 3, 4], [2, 4, 6, 8]).interval.value
     2.0
     """
-    return _associate(
-        np.asarray(x, dtype=float), np.asarray(y, dtype=float), False, seed, resamples
-    )
+    return _associate(np.array(x, float), np.array(y, float), False, seed, resamples)
 
 
 def _associate(x, y, ranked: bool, seed: int, resamples: int) -> Comparison:

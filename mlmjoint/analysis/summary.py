@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
+
+import numpy as np
 
 from ..errors import InputError
 from ..names import UNARY, short_name
@@ -26,22 +27,16 @@ def mean(values: Sequence, metric: str = "", seed: int = 0) -> Entry | None:
     """A metric's mean over examples with its 95 % interval; of perplexities, exp of both."""
     if not complete(values):
         return None
-    interval = bootstrap(values, seed=seed)
-    return Entry(*(map(_exp, interval) if metric in PERPLEXITIES else interval))
-
-
-def _exp(value: float) -> float:
-    return math.inf if value > 700 else math.exp(value)  # a NaN, where there is no interval, stays
+    interval = np.array(bootstrap(values, seed=seed))
+    with np.errstate(over="ignore"):
+        return Entry(*(np.exp(interval) if metric in PERPLEXITIES else interval).tolist())
 
 
 def metric_sheet(study: Study, title: str, metrics: Sequence[str], names, seed=0) -> Sheet:
     """One row per construction, one column per metric; what was not measured is left out."""
     metrics = [m for m in metrics if any(complete(study.values(name, m)) for name in names)]
-    rows = [
-        [short_name(name), *(mean(study.values(name, m), m, seed) for m in metrics)]
-        for name in names
-    ]
-    rows = [row for row in rows if any(row[1:])]
+    means = {name: [mean(study.values(name, m), m, seed) for m in metrics] for name in names}
+    rows = [[short_name(name), *row] for name, row in means.items() if any(row)]
     return Sheet(title, ["construction", *map(HEADINGS.get, metrics)], rows)
 
 

@@ -85,7 +85,5 @@ def structures(study: Study) -> list[Structure]:
     world = ToyWorld()
     sentences = corpus("toy", study.manifest["data"]["sentences"], study.manifest["seed"])
     text = {sentence.id: sentence.text for sentence in sentences}
-    return [
-        structure(world.true_joint(text[record["sentence"]], *record["positions"]))
-        for record in study.records
-    ]
+    places = ((text[record["sentence"]], *record["positions"]) for record in study.records)
+    return [structure(world.true_joint(*place)) for place in places]

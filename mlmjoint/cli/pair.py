@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "a sentence with two masks, or with none and --positions"
     parser.add_argument("text", metavar="TEXT", help=text)
     add = parser.add_argument_group("what to ask").add_argument
-    positions = {"metavar": ("A", "B"), "help": "mask these token positions, [CLS] being 0"}
-    add("--positions", nargs=2, type=int, **positions)
+    where = "mask these token positions, [CLS] being 0"
+    add("--positions", nargs=2, type=int, metavar=("A", "B"), help=where)
     methods = f"constructions, or `all` (default: {' '.join(PAPER)})"
     add("--methods", nargs="+", default=list(PAPER), metavar="NAME", help=methods)
     few = "only the K likeliest tokens at each position (both masked); for large vocabularies"
@@ -61,10 +61,8 @@ def run(args: argparse.Namespace) -> None:
     if args.heatmap:
         from ..figures import draw_joints, save
 
-        weights = f"{Path(mlm.name).name} (sha256:{mlm.fingerprint})"
-        save(
-            draw_joints(joints, tables), args.heatmap, f"{' '.join(answer['tokens'])} by {weights}"
-        )
+        about = f"{' '.join(answer['tokens'])} by {Path(mlm.name).name} (sha256:{mlm.fingerprint})"
+        save(draw_joints(joints, tables), args.heatmap, about)
     if args.json:
         print(json.dumps(answer, indent=2, ensure_ascii=False))
     else:
@@ -79,10 +77,8 @@ def build(args: argparse.Namespace):
 
     mlm = load(args.model, device=args.device, dtype=args.dtype)
     pair = mlm.pair(args.text, args.positions)
-    if args.top_k is not None and args.top_k > mlm.vocab_size:
-        raise InputError(
-            f"--top-k {args.top_k} is more than the {mlm.vocab_size} tokens of {mlm.name}; lower it"
-        )
+    if (top_k := args.top_k or 0) > (most := mlm.vocab_size):
+        raise InputError(f"--top-k {top_k} is more than the {most} tokens of {mlm.name}; lower it")
     tokens = None if args.top_k is None else mlm.candidates(pair, args.top_k)
     progress = sys.stderr.isatty()
     tables = conditionals(mlm, pair, tokens=tokens, batch_size=args.batch_size, progress=progress)

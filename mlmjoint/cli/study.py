@@ -67,16 +67,12 @@ def plans(args) -> dict:
                 raise InputError(f"--{option} is missing; see `mlmjoint study --help`")
         return {args.out: Plan(**chosen | {"pairs": args.pairs or "random"})}
     if args.profile not in RUNNABLE:
-        raise InputError(
-            f"--profile {args.profile!r} has no studies that can be run without their texts; "
-            f"choose {' or '.join(RUNNABLE)}, or give --model, --data and --out"
-        )
-    for option in FIXED:
-        if getattr(args, option) is not None:
-            raise InputError(
-                f"--{option.replace('_', '-')} and --profile {args.profile} exclude each other: "
-                "the profile fixes it for each of its studies; leave one out"
-            )
+        remedy = f"choose {' or '.join(RUNNABLE)}, or give --model, --data and --out"
+        problem = f"--profile {args.profile!r} has no studies that can be run without their texts"
+        raise InputError(f"{problem}; {remedy}")
+    for option in (option for option in FIXED if getattr(args, option) is not None):
+        both = f"--{option.replace('_', '-')} and --profile {args.profile}"
+        raise InputError(f"{both} exclude each other: the profile fixes it; leave one out")
     free = {name: value for name, value in chosen.items() if name not in FIXED}
     return {
         files.profile_folder(args.profile, plan.name): replace(plan, **free)

@@ -3,7 +3,6 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from .. import checks
 from ..analysis import claims, columns, summary
@@ -62,7 +61,11 @@ def _check(args: argparse.Namespace) -> None:
 def _studies(folders: Sequence[str], least: int) -> list[Study]:
     """The studies of ``least`` pairs or more; anything else that DIR/* matches is skipped."""
     paths = list(map(checks.path, folders))
-    studies = [load_study(path) for path in ([p for p in paths if not _is_other(p)] or paths)]
+    # A path that does not exist is a typing error, one that exists may be no study.
+    chosen = [
+        p for p in paths if not p.exists() or any((p / n).exists() for n in (MANIFEST, RECORDS))
+    ]
+    studies = [load_study(path) for path in chosen or paths]
     enough = [study for study in studies if len(study.records) >= least]
     if not enough:
         return studies  # the caller names what is missing
@@ -72,11 +75,6 @@ def _studies(folders: Sequence[str], least: int) -> list[Study]:
         few = "no finished pair" if least == 1 else f"fewer than {least} finished pairs"
         _note(f"passed over, with {few}: {skipped}")
     return enough
-
-
-def _is_other(path: Path) -> bool:
-    """True if the path exists but is not a study; a path that does not exist is a typing error."""
-    return path.exists() and not any((path / name).exists() for name in (MANIFEST, RECORDS))
 
 
 def _note(text: str) -> None:

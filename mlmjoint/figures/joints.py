@@ -12,17 +12,10 @@ from .style import colour_bar, house_style, panels
 
 @house_style()
 def draw_joints(joints: Mapping[str, Any], tables: Tables, size: int = 12):
-    """Heatmaps of one or more joints over the same tokens, on one colour scale.
+    """Heatmaps of joints {name: joint} over the same tables, on one colour scale.
 
-    Parameters
-    ----------
-    joints : mapping from method name to Joint, all over ``tables``
-    tables : Tables, for the names of the tokens
-    size : how many tokens to show on each side: those of the largest mean marginal
-
-    Returns
-    -------
-    matplotlib Figure, one panel per joint, rows position A, columns position B
+    A panel for each joint has position A down and position B across, with the ``size`` tokens of
+    the largest mean marginal on each side.
     """
     from matplotlib.colors import LogNorm
 

@@ -22,6 +22,8 @@ TOKENS = 16  # substituted and predicted at each position
 WORDS = 6  # ordinary tokens of the test sentence
 SLICE_SECONDS = 1.0  # how long the cost is measured
 NORMALISED = 1e-5  # how far a sum of probabilities may be from one
+HOW = {"fast": "shared prefix, last layer at one position"}  # the routes in words
+HOW |= {"head": "own encoder, head at one position", "plain": "the whole model at every position"}
 
 
 class Check(NamedTuple):
@@ -86,9 +88,6 @@ def _run(check, mlm: MLM) -> Check:
         return Check(name, False, kind + " ".join(str(error).split()))
 
 
-# ------------------------------------------------------------------ tokenizer and weights
-
-
 def _mask_token(mlm: MLM) -> str:
     token, index = mlm.tokenizer.mask_token, mlm.tokenizer.mask_token_id
     if token is None or index is None:
@@ -100,8 +99,7 @@ def _mask_token(mlm: MLM) -> str:
 
 
 def _special_tokens(mlm: MLM) -> str:
-    embedded = mlm.model.get_input_embeddings().weight.shape[0]
-    ids = sorted(mlm.tokenizer.all_special_ids)
+    ids, embedded = sorted(mlm.tokenizer.all_special_ids), mlm.embedded
     if ids[-1] >= embedded:
         raise InputError(f"token id {ids[-1]} has no embedding; the model has {embedded}")
     names = mlm.tokenizer.convert_ids_to_tokens(ids)
@@ -109,13 +107,12 @@ def _special_tokens(mlm: MLM) -> str:
 
 
 def _vocabulary(mlm: MLM) -> str:
-    embedded = mlm.model.get_input_embeddings().weight.shape[0]
     ids = torch.tensor([mlm.encode("[MASK] [MASK]")], device=mlm.device)
     width = mlm.model(input_ids=ids).logits.shape[-1]
-    sizes = f"{len(mlm.tokenizer)} tokens, {embedded} embeddings, {width} logits"
+    sizes = f"{len(mlm.tokenizer)} tokens, {mlm.embedded} embeddings, {width} logits"
     if width != mlm.vocab_size:
         raise InputError(f"{sizes}, but vocab_size is {mlm.vocab_size}")
-    if embedded < width:
+    if mlm.embedded < width:
         raise InputError(f"{sizes}; not every token that is predicted can be substituted")
     if len(mlm.tokenizer) > width:
         raise InputError(f"{sizes}; the tokenizer and the model do not belong together")
@@ -142,18 +139,10 @@ def _hooks(mlm: MLM) -> str:
     return "none"
 
 
-# ------------------------------------------------------------------ forward passes
-
-
 def _route(mlm: MLM) -> str:
     pair = _sentence(mlm)
     name = choose_route(mlm.model, pair.input_ids, pair.positions).name
-    how = {
-        "fast": "shared prefix, last layer at one position",
-        "head": "own encoder, head at one position",
-        "plain": "the whole model at every position",
-    }
-    return f"{name} ({how[name]})"
+    return f"{name} ({HOW[name]})"
 
 
 def _fast_route(mlm: MLM) -> str:

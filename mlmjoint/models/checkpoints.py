@@ -25,19 +25,14 @@ def read_folder(folder: Path, name: str, dtype):
         for file in weights:
             _check_weights(file)
         tokenizer = _read_tokenizer(folder, name)
-        with _guard(
-            f"the weights of {name} do not load",
-            "the checkpoint is damaged, or belongs to another architecture than its config.json",
-        ):
-            model, report = AutoModelForMaskedLM.from_pretrained(
-                folder,
-                config=config,
-                use_safetensors=weights[0].suffix == ".safetensors",
-                weights_only=True,
-                output_loading_info=True,
-                torch_dtype=dtype,  # "dtype" since transformers 4.56, which knows both
-                **LOCAL,
-            )
+        options = {"config": config, "weights_only": True, "output_loading_info": True, **LOCAL}
+        options["use_safetensors"] = weights[0].suffix == ".safetensors"
+        options["torch_dtype"] = dtype  # "dtype" since transformers 4.56, which knows both
+        remedy = (
+            "the checkpoint is damaged, or belongs to another architecture than its config.json"
+        )
+        with _guard(f"the weights of {name} do not load", remedy):
+            model, report = AutoModelForMaskedLM.from_pretrained(folder, **options)
     missing = sorted(key for key in report["missing_keys"] if not HARMLESS.search(key))
     if missing:
         raise InputError(
@@ -67,11 +62,11 @@ def weight_files(folder: Path, name: str) -> list[Path]:
         index = folder / f"{single}.index.json"
         if index.is_file():
             with _guard(f"cannot read {index}", "download the folder again"):
-                shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-            for shard in sorted(set(shards)):
-                if not (folder / shard).is_file():
-                    raise InputError(f"{name} lacks the shard {shard}; download the folder again")
-            return [folder / shard for shard in sorted(set(shards))]
+                named = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+            shards = [folder / shard for shard in sorted(set(named))]
+            for lost in (shard.name for shard in shards if not shard.is_file()):
+                raise InputError(f"{name} lacks the shard {lost}; download the folder again")
+            return shards
     raise InputError(f"{folder} has neither model.safetensors nor pytorch_model.bin; save it again")
 
 
@@ -133,7 +128,7 @@ def _read_tokenizer(folder: Path, name: str):
     remedy = "save it again with tokenizer.save_pretrained"
     with _guard(f"the tokenizer of {name} does not load", remedy):
         tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
-    if tokenizer.mask_token is None or tokenizer.mask_token_id is None:
+    if tokenizer.mask_token_id is None:
         raise InputError(
             f"the tokenizer of {name} has no mask token; choose a masked language model"
         )

@@ -95,13 +95,10 @@ def _explain(error: BaseException, name: str, revision: str | None) -> InputErro
         line = f"{name} has no revision {revision!r} on the hub; check the spelling"
     elif isinstance(error, errors.RepositoryNotFoundError):
         line = f"the hub has no public {name!r}; check the spelling, or log in"
-    elif status == 429:
-        line = f"the hub refuses {name} for now (429, too many requests); try later"
     elif status is not None:
-        line = f"the hub answers {status} for {name} ({first_line(error)}); try later"
+        why = "too many requests" if status == 429 else first_line(error)
+        line = f"the hub answers {status} for {name} ({why}); try later"
     else:
-        line = (
-            f"cannot get {name!r} from the hub, and it is not in the cache ({first_line(error)}); "
-            "check the network, or give a folder"
-        )
+        line = f"cannot get {name!r} from the hub, and it is not in the cache ({first_line(error)})"
+        line += "; check the network, or give a folder"
     return InputError(line)

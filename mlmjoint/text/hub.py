@@ -62,18 +62,15 @@ def _open(name: str, split: str, folder: str):
         try:
             file = hub.dataset_file(known["id"], known["revision"], file)
         except InputError as error:
-            raise InputError(
-                f"{error}; or give a folder that has it, as {name}:FOLDER or in {variable}"
-            ) from None
+            remedy = f"or give a folder that has it, as {name}:FOLDER or in {variable}"
+            raise InputError(f"{error}; {remedy}") from None
         table = datasets.Dataset.from_parquet(str(file))
     kinds = {name: getattr(kind, "dtype", "nested") for name, kind in table.features.items()}
     for column in known["columns"]:
         if kinds.get(column) not in ("string", "large_string"):
             columns = ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
-            raise InputError(
-                f"{source} has no text in a column {column!r} (it has {columns}); "
-                f"give data in the format of {known['id']}"
-            )
+            problem = f"{source} has no text in a column {column!r} (it has {columns})"
+            raise InputError(f"{problem}; give data in the format of {known['id']}")
     return table.select_columns(known["columns"]), source
 
 

@@ -28,10 +28,7 @@ class Encoded(NamedTuple):
 
 
 def encode(
-    sentences: Iterable[Sentence],
-    mlm: MLM,
-    min_tokens: int = 2,
-    text: Container[int] | None = None,
+    sentences: Iterable[Sentence], mlm: MLM, min_tokens=2, text: Container[int] | None = None
 ) -> Iterator[Encoded]:
     """Tokenize sentences one by one, skipping those that no pair can be drawn from.
 

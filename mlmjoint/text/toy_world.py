@@ -52,9 +52,7 @@ class ToyWorld:
 
     def _compile(self) -> None:
         """Number the states reachable from ("S",) and write the arcs between them as arrays."""
-        states = {("S",): 0, (): 1}
-        todo = [("S",)]
-        arcs: list[tuple[int, int, int, float]] = []
+        states, todo, arcs = {("S",): 0, (): 1}, [("S",)], []
         while todo:
             stack = todo.pop()
             for (word, rest), probability in self._first_words(stack).items():
