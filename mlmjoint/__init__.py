@@ -9,6 +9,7 @@ __getattr__, __dir__, __all__ = exports(
         "names": "METHODS",
         "models.mlm": "load MLM",
         "models.known": "available",
+        "models.exlm": "exlm_joint",
         "models.check": "check_mlm",
         "models.pair_head": "load_head pair_joint PairHead",
         "core.pairs": "Pair",

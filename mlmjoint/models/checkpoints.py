@@ -99,8 +99,10 @@ def first_line(error: BaseException) -> str:
 
 
 def _read_config(folder: Path, name: str):
-    """The configuration of a masked language model that is part of transformers."""
+    """The configuration of a masked language model: of transformers, or an ExLM."""
     from transformers import CONFIG_MAPPING, MODEL_FOR_MASKED_LM_MAPPING, AutoConfig
+
+    from . import exlm  # noqa: F401 (it makes itself known to transformers)
 
     path = folder / "config.json"
     if not path.is_file():

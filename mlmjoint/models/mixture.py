@@ -10,6 +10,7 @@ import torch
 
 from .. import checks
 from ..core.joints import Joint
+from ..core.reference import kl
 from ..core.tables import Tables
 from ..errors import InputError
 
@@ -129,7 +130,9 @@ class MixtureJoint(Joint):
         the first are zero if and only if the two tokens are independent under q.
         """
         sides = zip((self.log_p_a, self.log_p_b), self._margins, strict=True)
-        roots = [torch.linalg.qr((log_p - 0.5 * margin).exp().T)[1] for log_p, margin in sides]
+        # A token without probability has none in any component: its row of zeros stays zero.
+        halves = ((log_p, 0.5 * m.nan_to_num(neginf=0.0)) for log_p, m in sides)
+        roots = [torch.linalg.qr((log_p - half).exp().T)[1] for log_p, half in halves]
         return torch.linalg.svdvals(roots[0] @ self.log_w.exp() @ roots[1].T)
 
     def effective_rank(self) -> float:
@@ -140,7 +143,7 @@ class MixtureJoint(Joint):
     def mutual_information(self) -> float:
         r"""Σ_ij q_ij log q_ij / (q_i q_j) in nats."""
         log_q, (log_a, log_b) = self.log_table(), self._margins
-        return max(0.0, float((log_q.exp() * (log_q - log_a[:, None] - log_b)).sum()))
+        return max(0.0, float(kl(log_q, log_a[:, None] + log_b)))
 
     def _at(self, rows, cols) -> Tensor:
         rows, cols = torch.broadcast_tensors(torch.as_tensor(rows), torch.as_tensor(cols))
@@ -151,5 +154,5 @@ class MixtureJoint(Joint):
     def _rows(self, rows) -> Tensor:
         # Σ_s (Σ_r W_rs p_r(a)) p_s(b), scaled by the largest factor of each row: no underflow.
         left = (self.log_w[..., None] + self.log_p_a[:, None, rows]).logsumexp(0)  # (S, n)
-        top = left.max(0, keepdim=True).values  # (1, n)
+        top = left.max(0, keepdim=True).values.nan_to_num(neginf=0.0)  # (1, n)
         return ((left - top).exp().T @ self.log_p_b.exp()).log() + top.T  # (n, Vb)

@@ -14,6 +14,7 @@ from huggingface_hub import ModelCard, ModelCardData
 from .. import checks, files
 from ..errors import InputError
 from ..models.checkpoints import first_line
+from .settings import EXLM
 
 CARD = "card.json"
 TEMPLATE = files.DATA / "card.md.jinja"
@@ -31,7 +32,7 @@ def describe_model(folder: Path, model) -> dict:
     """The model's shape, and the size and digest of its weights file."""
     config, weights = model.config, Path(folder) / "model.safetensors"
     return {
-        "class": "BertForMaskedLM",
+        "class": type(model).__name__,
         "vocabulary": config.vocab_size,
         "layers": config.num_hidden_layers,
         "hidden_size": config.hidden_size,
@@ -39,6 +40,7 @@ def describe_model(folder: Path, model) -> dict:
         "max_length": config.max_position_embeddings,
         "parameters": sum(p.numel() for p in model.parameters()),
         "bytes": weights.stat().st_size,
+        **{name: getattr(config, name) for name in EXLM if hasattr(config, name)},
         "dtype_on_disk": "float16",
         "sha256": files.sha256(weights),
     }

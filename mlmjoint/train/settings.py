@@ -11,17 +11,18 @@ import numpy as np
 from .. import checks
 from ..engine.device import pick_device
 from ..errors import InputError
+from ..models.paths import LINKS
 
 SEEDS = 2**32  # numpy and torch both take a seed below this
 DEVICES = ("auto", "cpu", "cuda")
 # The least value of each whole number; what every other number must satisfy, and the remedy.
 LEAST = {"steps": 1, "batch_size": 1, "warmup_steps": 0, "seed": 0, "monitor": 0}
-LEAST |= {"save_every": 1, "score_limit": 1}
+LEAST |= {"save_every": 1, "score_limit": 1, "states": 1}
 _MASKS = (lambda v: 0 < v < 1, "give a share between 0 and 1, like 0.15")
 _SHARE = (lambda v: 0 <= v < 1, "give a share from 0 to below 1, like 0.1")
 LIMITS = {
     "learning_rate": (lambda v: v > 0, "give a number above 0, like 5e-4"),
-    "weight_decay": (lambda v: v >= 0, "give 0 or more"),
+    **dict.fromkeys(("weight_decay", "state_embedding"), (lambda v: v >= 0, "give 0 or more")),
     "decay_fraction": (lambda v: 0 <= v <= 1, "give a share of the steps, from 0 to 1"),
     **dict.fromkeys(("mask_rate", "final_mask_rate"), _MASKS),
     **dict.fromkeys(("dropout", "final_dropout", "valid_fraction"), _SHARE),
@@ -95,6 +96,8 @@ class Settings:
 
 # These act from the decay on: they may change when a run is resumed before it, or prolonged.
 ADJUSTABLE = ("steps", "decay_fraction", "final_mask_rate", "final_dropout")
+# The options of a job that are an ExLM's alone.
+EXLM = ("states", "links", "state_embedding")
 
 
 def option(default, help=None, **argparse):
@@ -125,6 +128,14 @@ class Job:
     score_limit: int | None = option(
         None, "score the final model on so many of each text's sentences"
     )
+    architecture: str = option(
+        "bert", "bert, or exlm: several states for each mask", choices=("bert", "exlm")
+    )
+    states: int = option(4, "of exlm: states of a mask")
+    links: str = option("chain", "of exlm: which states may follow a state", choices=LINKS)
+    state_embedding: float = option(
+        0.0, "of exlm: initial size of an embedding for each state (default: none, as published)"
+    )
     seed: int = option(0)
     device: str = option("auto", choices=DEVICES)
     initialiser: str | None = option(
@@ -151,3 +162,12 @@ class Job:
                 "(CUDA_VISIBLE_DEVICES selects the GPU)"
             )
         pick_device(self.device)
+        if self.architecture not in ("bert", "exlm") or self.links not in LINKS:
+            raise InputError(
+                f"architecture is {self.architecture!r} with links {self.links!r}; choose bert or "
+                f"exlm, and links {', '.join(LINKS)}"
+            )
+        if self.architecture == "bert" and any(
+            getattr(self, name) != getattr(Job, name) for name in EXLM
+        ):
+            raise InputError(f"{', '.join(EXLM)} are of exlm; add --architecture exlm")

@@ -19,12 +19,12 @@ from .checkpoints import leads
 from .data import Text, bare_spec, read_text
 from .masking import MaskedBatches, masked_loss, set_dropout, unary_perplexity
 from .recipes import MINILM, RECIPES, Recipe
-from .settings import Job, Settings
+from .settings import EXLM, Job, Settings
 
 # The options that the recipe toy takes: it makes its own text, split and card.
-TOY = ("out", "recipe", "seed", "device", "save_every")
+TOY = ("out", "recipe", "seed", "device", "save_every", "architecture", *EXLM)
 # The options that decide the weights, besides the settings.
-DECISIVE = ("repeats", "exclude", "valid_fraction", "monitor", "save_every")
+DECISIVE = ("repeats", "exclude", "valid_fraction", "monitor", "save_every", "architecture", *EXLM)
 
 
 def train(data, out, recipe: str | Recipe = "scratch", **options) -> dict | None:
@@ -58,7 +58,8 @@ def train(data, out, recipe: str | Recipe = "scratch", **options) -> dict | None
     trials = cards.read_trials(job.trials) if job.trials else None
     out = checks.output_folder(out).resolve()  # snapshots go next to it
     text = toy.draw_text(recipe, job.seed) if is_toy else read_text(job)
-    model, tokenizer = recipes.initialise(recipe, text.unique, job.seed, job.initialiser)
+    states = {name: getattr(job, name) for name in EXLM} if job.architecture == "exlm" else None
+    model, tokenizer = recipes.initialise(recipe, text.unique, job.seed, job.initialiser, states)
     snapshots = {
         step: out.with_name(f"{out.name}-step-{step:05d}")
         for step in recipe.snapshots
@@ -111,7 +112,13 @@ def _fit(model, tokenizer, text: Text, settings: Settings, job: Job, out: Path, 
 
     settings = replace(settings, batch_size=min(settings.batch_size, len(text.training)))
     limit = min(tokenizer.model_max_length, model.config.max_position_embeddings)
-    batches = MaskedBatches(tokenizer, text.training, settings, job.seed, limit)
+    batch, loss, facts = MaskedBatches, masked_loss, {}
+    if job.architecture == "exlm":
+        from .exlm import AllMaskedBatches, path_loss
+
+        batch, loss = AllMaskedBatches, path_loss
+        facts = {name: getattr(job, name) for name in ("architecture", *EXLM)}
+    batches = batch(tokenizer, text.training, settings, job.seed, limit)
 
     def on_step(step):
         set_dropout(model, settings.dropout_at(step))
@@ -124,9 +131,9 @@ def _fit(model, tokenizer, text: Text, settings: Settings, job: Job, out: Path, 
         return {"uppl": unary_perplexity(model, tokenizer, text.monitored)[0]}
 
     options = {name: getattr(job, name) for name in ("seed", "device", "save_every")}
-    options["facts"] = {"text": batches.digest()}
+    options["facts"] = {"text": batches.digest(), **facts}
     with quiet():
-        run = fit(model, batches, masked_loss, settings, out, evaluate, on_step, **options)
+        run = fit(model, batches, loss, settings, out, evaluate, on_step, **options)
     epochs = round(settings.steps * settings.batch_size / len(text.training), 2)
     return {**run, "epochs": epochs}
 

@@ -73,6 +73,16 @@ def test_diagonal_weights_and_measures_at_the_gold_tokens(parts):
     assert math.isclose(found["p_nll"], reference.p_nll(expected, (1, 2)), abs_tol=1e-9)
 
 
+def test_tokens_without_probability_count_for_nothing(parts):
+    log_w, log_p_a, log_p_b = parts
+    wider = torch.cat([torch.full((3, 1), -torch.inf), log_p_a], 1)
+    joint, wide = MixtureJoint(log_w, log_p_a, log_p_b), MixtureJoint(log_w, wider, log_p_b)
+    assert wide.log_prob(0, 1) == -math.inf
+    torch.testing.assert_close(wide.log_table()[1:], joint.log_table())
+    assert math.isclose(wide.mutual_information(), joint.mutual_information(), abs_tol=1e-9)
+    assert math.isclose(wide.effective_rank(), joint.effective_rank(), abs_tol=1e-9)
+
+
 def test_draws_follow_the_joint(joint, table):
     draws = joint.sample(20_000, torch.Generator().manual_seed(0))
     counts = torch.bincount(draws[:, 0] * 5 + draws[:, 1], minlength=35) / 20_000

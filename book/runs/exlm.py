@@ -1,0 +1,142 @@
+"""Do the states of an ExLM differ, and does its joint of two masks know that they depend?
+
+    python -m book.runs.exlm [--forms chain chain+embedding ...] [--seeds 0 1 2]
+
+Trains each form on the toy world (2 layers of width 128), then asks its joint for the two tokens of
+150 neighbouring and 150 random pairs, whose true joint is known. Every training run is a folder of
+--work with card and checkpoints; a form and seed that has a row is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from mlmjoint import exlm_joint, load
+from mlmjoint.core.pairs import Pair
+from mlmjoint.core.reference import kl
+from mlmjoint.files import cache_folder
+from mlmjoint.models import MixtureJoint, model_card
+from mlmjoint.studies import start_run
+from mlmjoint.text import ToyWorld
+from mlmjoint.train.recipes import RECIPES
+from mlmjoint.train.train import train
+
+FORMS = {
+    "plain": {"states": 1, "links": "chain"},
+    "chain": {"states": 4, "links": "chain"},
+    "chain+embedding": {"states": 4, "links": "chain", "state_embedding": 0.5},
+    "dense": {"states": 4, "links": "dense"},
+    "sparse": {"states": 4, "links": "sparse"},
+    "dense+embedding": {"states": 4, "links": "dense", "state_embedding": 0.5},
+}
+SETTINGS = {"steps": 1500, "batch_size": 64, "mask_rate": 0.3, "final_mask_rate": 0.15}
+SHAPE = replace(RECIPES["toy"], layers=(0, 1), sentences=96_000, held_out=300, snapshots=())
+PAIRS, PAIR_SEED = 150, 2_000_003  # of each scheme; another seed than any training text has
+SCHEMES = ("contiguous", "random")
+
+
+def draw_pairs(world: ToyWorld) -> dict[str, list[tuple[list[int], int, int]]]:
+    """Sentences with two positions each: token ids and (a, b), one pair of each scheme."""
+    rng, pairs = random.Random(PAIR_SEED), {scheme: [] for scheme in SCHEMES}
+    for sentence in world.sample(PAIRS, PAIR_SEED):
+        ids = [world.ids[word] for word in ("[CLS]", *sentence.words, "[SEP]")]
+        a = rng.randrange(1, len(sentence.words))
+        pairs["contiguous"].append((ids, a, a + 1))
+        pairs["random"].append((ids, *sorted(rng.sample(range(1, len(ids) - 1), 2))))
+    return pairs
+
+
+def facts(joint, truth, gold) -> dict:
+    """What one joint says of one pair."""
+    return {
+        "nll": -float(joint.log_prob(*gold)),
+        "kl": float(kl(truth, joint.log_table())),
+        "mi": joint.mutual_information(),
+        "rank": joint.effective_rank(),
+        "correlation": float(joint.canonical_correlations()[1:2].sum()),
+        "mass": getattr(joint, "mass", 1.0),
+    }
+
+
+def summary(rows: list[dict]) -> dict:
+    """Means, and the values of each pair where two forms are compared pair by pair."""
+    means = {key: sum(row[key] for row in rows) / len(rows) for key in rows[0]}
+    values = {f"{key}s": [round(row[key], 5) for row in rows] for key in ("nll", "kl", "mi")}
+    return {key: round(value, 6) for key, value in means.items()} | values
+
+
+def dense_joint(table: torch.Tensor) -> MixtureJoint:
+    """Any joint as a mixture: component r is token r itself."""
+    sure = torch.full_like(table, -torch.inf).fill_diagonal_(0.0)
+    return MixtureJoint(table, sure, sure)
+
+
+def truth_rows(world, pairs):
+    """The same measures of the truth, and of the product of its marginals."""
+    truths = {s: [world.true_joint(ids, a, b) for ids, a, b in pairs[s]] for s in SCHEMES}
+    rows = []
+    for scheme in SCHEMES:
+        both = {"truth": [], "independent": []}
+        for (ids, a, b), table in zip(pairs[scheme], truths[scheme], strict=True):
+            joint, gold = dense_joint(table), (ids[a], ids[b])
+            margins = joint.log_marginals()
+            product = MixtureJoint(torch.zeros(1, 1), *(m[None] for m in margins))
+            for name, one in (("truth", joint), ("independent", product)):
+                both[name].append(facts(one, table, gold))
+        rows += [{"form": n, "seed": None, "scheme": scheme, **summary(v)} for n, v in both.items()]
+    return truths, rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--forms", nargs="+", choices=FORMS, default=list(FORMS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--work", type=Path, default=cache_folder() / "runs" / "exlm")
+    args = parser.parse_args()
+    run = start_run(
+        "exlm",
+        "cpu",
+        command="python -m book.runs.exlm",
+        seed="of each row",
+        model=f"2 layers x 128, {SETTINGS}",
+        data=f"the toy world, {SHAPE.sentences} sentences; {PAIRS} pairs of each scheme",
+    )
+    world = ToyWorld()
+    pairs = draw_pairs(world)
+    truths, rows = truth_rows(world, pairs)
+    if not run.select(form="truth"):
+        for row in rows:
+            run.add(**row)
+    for seed in args.seeds:
+        for form in args.forms:
+            if run.select(form=form, seed=seed):
+                continue
+            folder = args.work / f"{form}-{seed}"
+            if not (folder / "card.json").is_file():
+                options = {**SETTINGS, **FORMS[form], "architecture": "exlm", "device": "cpu"}
+                train([], folder, SHAPE, seed=seed, **options)
+            mlm, card = load(folder, device="cpu"), model_card(folder)
+            about = {"form": form, "seed": seed, **FORMS[form]}
+            about |= {"cpu_seconds": card["training"]["cpu_seconds"], "sha256": mlm.fingerprint}
+            about |= {
+                "uppl": card["evaluation"][0]["uppl"],
+                "kl_one_mask": card["truth"]["kl_mean"],
+            }
+            for scheme in SCHEMES:
+                found = []
+                for (ids, a, b), truth in zip(pairs[scheme], truths[scheme], strict=True):
+                    tokens = torch.tensor(ids)
+                    tokens[[a, b]] = mlm.mask_token_id
+                    joint = exlm_joint(mlm, Pair(tokens, (a, b), (ids[a], ids[b])))
+                    found.append(facts(joint, truth, (ids[a], ids[b])))
+                row = run.add(**about, scheme=scheme, **summary(found))
+                print(form, seed, scheme, {k: row[k] for k in ("nll", "kl", "mi", "rank", "mass")})
+
+
+if __name__ == "__main__":
+    main()
