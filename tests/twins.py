@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import torch
 
 from mlmjoint.core import reference
-from mlmjoint.core.tables import Tables
+from mlmjoint.core.tables import Tables, tables_from_arrays
 
 ALL = ("mlm", "mrf", "mrf-l", "hcb", "ag", "chain-ab", "chain-ba", "chain-mean", "chain-geo")
 ALL += ("gibbs",)
@@ -43,6 +44,15 @@ def tables_of(log_joint: torch.Tensor, dtype=torch.float64, gold=(1, 0)) -> Tabl
     log_a, log_b = log_joint - log_p_b, log_joint - log_p_a[:, None]
     parts = (log_a, log_b, torch.zeros_like(log_p_b), torch.zeros_like(log_p_a), log_p_a, log_p_b)
     return Tables(*(part.to(dtype).contiguous() for part in parts), gold=gold)
+
+
+def zeros_that_disagree(weight=0.5, gold=(2, 0)) -> Tables:
+    """p(a|b) rules out the pair (2, 1), p(b|a) does not; ``weight`` is what p(b|a) gives it."""
+    log_a = torch.tensor([[0.5, 0.5], [0.25, 0.5], [0.25, 0]]).double().log()
+    log_b = torch.tensor([[0.5, 0.5], [0.5, 0.5], [1 - weight, weight]]).double().log()
+    log_p_a, log_p_b = (torch.full((n,), -math.log(n)) for n in (3, 2))
+    zeros = torch.zeros(2), torch.zeros(3)
+    return tables_from_arrays(log_a, log_b, log_p_a, log_p_b, *zeros, gold=gold)
 
 
 def random_joint(rows, cols=None, scale=2.0, seed=0) -> torch.Tensor:

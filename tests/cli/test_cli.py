@@ -102,14 +102,10 @@ class TestPair:
         assert f"by en-small (sha256:{shipped})</dc:description>" in text, "run `make picture`"
 
 
-BAD_TEXT = {
-    "empty text": (["", "--positions", 1, 2], "the text is ''"),
+BAD_TEXT = {  # what else Pair refuses: tests/core/test_pairs.py
     "no mask": ([WHOLE], "holds 0"),
-    "masks and positions": ([MASKED, "--positions", 1, 2], "are given too"),
-    "position on [CLS]": ([WHOLE, "--positions", 0, 3], "position 0 is [CLS]"),
     "position past the end": ([WHOLE, "--positions", 3, 99], "position 99"),
     "position not a number": ([WHOLE, "--positions", "x", 3], "'x'"),
-    "too long": ([f"[MASK] [MASK] {'the ' * 20}"], "24 tokens"),
     "unknown method": ([MASKED, "--methods", "mrff"], "'mrff'"),
     "unknown device": ([MASKED, "--device", "abacus"], "'abacus'"),
     "unknown dtype": ([MASKED, "--dtype", "float3"], "'float3'"),
@@ -122,7 +118,6 @@ BAD_TEXT = {
     "no text at all": ([], "TEXT"),
 }
 BAD_MODEL = {
-    "no such model": (MASKED, "no such model"),
     "nobody/nothing": (MASKED, "nobody/nothing"),  # a hub id without a network
     "empty": (MASKED, "config.json"),
     "damaged": (MASKED, "damaged"),

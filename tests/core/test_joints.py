@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from twins import ALL, dense_joints, random_joint, random_tables, tables_of
+from twins import ALL, dense_joints, random_joint, random_tables, tables_of, zeros_that_disagree
 
 from mlmjoint.core import constructions, joints, reference
 from mlmjoint.core.joints import joint, joint_from_tables
@@ -192,18 +192,9 @@ def test_candidate_sets_name_their_tokens():
     assert p == pytest.approx(math.exp(log_p))
 
 
-def zeros_tables():
-    """p(a|b) rules out the pair (2, 1), p(b|a) does not: zeros that disagree."""
-    log_a = torch.tensor([[0.5, 0.5], [0.25, 0.5], [0.25, 0]]).double().log()
-    log_p_a, log_p_b = (torch.full((n,), 1 / n).double().log() for n in (3, 2))
-    return tables_from_arrays(
-        log_a, np.log(np.full((3, 2), 0.5)), log_p_a, log_p_b, np.zeros(2), np.zeros(3)
-    )
-
-
 @pytest.mark.parametrize("method", ALL)
 def test_exact_zeros_never_make_nan(method):
-    q = joint(zeros_tables(), method)
+    q = joint(zeros_that_disagree(), method)
     assert float(q.log_table().exp().sum()) == pytest.approx(1)
     for part in (*q.log_marginals(), q.log_conditional_a(1), q.log_conditional_b(2)):
         assert not bool(part.isnan().any())
@@ -211,7 +202,7 @@ def test_exact_zeros_never_make_nan(method):
 
 def test_a_pivot_that_some_context_rules_out_is_refused():
     with pytest.raises(InputError, match="pivot 2 has probability zero in some context"):
-        hcb(zeros_tables(), pivot=2)
+        hcb(zeros_that_disagree(), pivot=2)
 
 
 def test_the_conditional_given_an_impossible_token_is_zero_throughout():

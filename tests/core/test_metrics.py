@@ -204,18 +204,9 @@ def test_finite_logits_give_finite_metrics(size, double_cells, monkeypatch):
             assert math.isfinite(value), (key, value)
 
 
-def zeros_that_disagree(weight):
-    """p(a|b) rules out the pair (2, 1), p(b|a) does not; ``weight`` is what p(b|a) gives it."""
-    log_a = torch.tensor([[0.5, 0.5], [0.25, 0.5], [0.25, 0]]).double().log()
-    log_b = torch.tensor([[0.5, 0.5], [0.5, 0.5], [1 - weight, weight]]).double().log()
-    log_p_a, log_p_b = (torch.full((n,), -math.log(n)) for n in (3, 2))
-    zeros = torch.zeros(2), torch.zeros(3)
-    return tables_from_arrays(log_a, log_b, log_p_a, log_p_b, *zeros, gold=(2, 0))
-
-
 @pytest.mark.parametrize("weight", [0.5, 1e-9, 1e-30])
 def test_zeros_that_disagree_are_infinitely_far_and_never_nan(weight):
-    found = metrics(zeros_that_disagree(weight), methods=ALL)
+    found = metrics(twins.zeros_that_disagree(weight), methods=ALL)
     for name in ("mrf", "mrf-l", "hcb", "chain-ba", "chain-geo"):
         assert found[name]["a_kl"] == found[name]["g_kl"] == math.inf, name
     for name in ("ag", "chain-ab", "chain-mean", "gibbs", "mlm"):

@@ -4,14 +4,8 @@ import pytest
 import torch
 
 from mlmjoint.errors import InputError
-from mlmjoint.models.mlm import load
 
 TEXT = "a man is walking down the street ."  # positions 1 to 8
-
-
-@pytest.fixture(scope="module")
-def mlm(tiny_model):
-    return load(tiny_model, device="cpu")
 
 
 def ids(mlm, words):

@@ -44,11 +44,6 @@ def edit(path, **changes):
 # What loads
 
 
-@pytest.fixture
-def mlm(tiny_model):
-    return mlmjoint.load(tiny_model, device="cpu")
-
-
 def test_a_loaded_model(tiny_model, capfd):
     transformers.utils.logging.set_verbosity_warning()
     mlm = mlmjoint.load(tiny_model, device="cpu", dtype="float64")

@@ -15,19 +15,11 @@ def published_data(folder):
     """Folders in SNLI's and XSUM's format: of 400 training rows four are held out, two are used."""
     datasets = pytest.importorskip("datasets")
     rows = [f"The dog is walking {k}" for k in range(400)]
-    snli = {
-        "premise": rows,
-        "hypothesis": [f"The man is {k}" for k in range(400)],
-        "label": [0] * 400,
-    }
-    xsum = {
-        "document": rows[:3],
-        "summary": [f"The street is {k}" for k in range(3)],
-        "id": rows[:3],
-    }
-    snli, xsum = datasets.Dataset.from_dict(snli), datasets.Dataset.from_dict(xsum)
-    datasets.DatasetDict({"train": snli}).save_to_disk(str(folder / "snli"))
-    datasets.DatasetDict({"validation": xsum}).save_to_disk(str(folder / "xsum"))
+    snli = {"premise": rows, "hypothesis": [f"The man is {k}" for k in range(400)]}
+    xsum = {"document": rows[:3], "summary": [f"The street is {k}" for k in range(3)]}
+    for name, split, columns in (("snli", "train", snli), ("xsum", "validation", xsum)):
+        table = datasets.Dataset.from_dict(columns)
+        datasets.DatasetDict({split: table}).save_to_disk(str(folder / name))
     return folder
 
 

@@ -61,7 +61,7 @@ class TestInterruption:
         assert path.read_bytes().startswith(kept)  # byte for byte: nothing was done twice
         assert stripped(out) == stripped(whole.folder)
 
-    @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+    @pytest.mark.parametrize("share", [0.5, 1.0])
     def test_killed_in_the_middle_of_a_line(self, share, mlm, data, tmp_path):
         """The process writes part of a line (or all but the newline) and is killed there."""
         write, lines = os.write, []

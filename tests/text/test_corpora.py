@@ -202,10 +202,8 @@ def snli_columns(rows):
 
 @pytest.fixture(params=["disk", "parquet", "jsonl"])
 def snli_folder(request, tmp_path):
-    folder, splits = (
-        tmp_path / "snli",
-        {"train": snli_columns(ROWS), "validation": snli_columns(12)},
-    )
+    folder = tmp_path / "snli"
+    splits = {"train": snli_columns(ROWS), "validation": snli_columns(12)}
     if request.param == "disk":
         return save(folder, **splits)
     for split, columns in splits.items():

@@ -9,14 +9,6 @@ from mlmjoint.models.mlm import load
 from mlmjoint.text import Sentence, draw_pair, encode
 
 
-@pytest.fixture(scope="module")
-def mlm(tiny_model):
-    return load(tiny_model, device="cpu")
-
-
-# Encoding
-
-
 def sentences(*lines):
     return [Sentence(line, str(k)) for k, line in enumerate(lines)]
 
