@@ -21,5 +21,6 @@ __getattr__, __dir__, __all__ = exports(
         "studies.records": "load_study",
         "tasks.fill": "fill Filling Fillings",
         "tasks.pipeline": "JointFillMask",
+        "tasks.embeddings": "embed",
     },
 )

@@ -33,6 +33,10 @@ GROUPS = {
         "train": "train a masked language model",
         "train-head": "train a pair head, which gives a joint in one pass",
     },
+    "Give a model a task": {
+        "finetune": "fine-tune for sentiment, sentence pairs or tags",
+        "evaluate": "score a fine-tuned model on labelled examples",
+    },
 }
 COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
 

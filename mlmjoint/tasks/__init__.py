@@ -2,4 +2,15 @@
 
 from ..lazy import exports
 
-__getattr__, __dir__, __all__ = exports(__name__, {"encoder": "Encoded Encoder"})
+__getattr__, __dir__, __all__ = exports(
+    __name__,
+    {
+        "encoder": "Encoded Encoder",
+        "embeddings": "Embeddings anisotropy embed spread",
+        "pretrained": "load_encoder",
+        "examples": "read_examples",
+        "finetuning": "evaluate finetune",
+        "senses": "Senses SenseText instance_vectors learn_senses sense_scores",
+        "tagging": "convert entity_scores spans tags_of",
+    },
+)

@@ -1,0 +1,166 @@
+"""Labelled examples for a task: from a table of text, from JSON Lines, from a hub dataset."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import checks, files
+from ..errors import InputError
+from ..models.checkpoints import first_line
+
+# The text fields that come before the label in a data argument.
+TASKS = {"sentiment": 1, "pair": 2, "tag": 1}
+UNLABELLED = ("", "-", "-1", "None")  # as SNLI writes it where the annotators disagreed
+FORM = "KIND:SOURCE:FIELD[,FIELD],LABEL[:WHERE]"
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Examples of one task: ``texts[k]`` are its one or two texts, or the words to tag."""
+
+    task: str
+    texts: list[tuple[str, ...]]
+    labels: list  # a string for each example; for tagging a list of them, one for each word
+    about: dict  # what a card says of the source
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def part(self, places) -> Examples:
+        """The examples at these places, in this order."""
+        chosen = [self.texts[k] for k in places], [self.labels[k] for k in places]
+        return Examples(self.task, *chosen, {**self.about, "examples": len(chosen[0])})
+
+    def label_names(self) -> list[str]:
+        """The labels that occur, sorted; of tags the kinds of entity are sorted elsewhere."""
+        rows = self.labels if self.task == "tag" else [self.labels]
+        return sorted({label for row in rows for label in row})
+
+
+def read_examples(spec: str, task: str) -> Examples:
+    """The examples that a data argument names.
+
+    ``tsv:FILE:FIELD,LABEL`` reads columns of a file with tab-separated columns and a heading,
+    ``jsonl:FILE:FIELD,LABEL`` fields of JSON Lines, ``hub:ID:FIELD,LABEL:SPLIT`` a dataset of the
+    hub. A pair has two text fields. Behind another colon, COLUMN=VALUE keeps the rows that have
+    this value. For tagging the field holds words and the label tags, separated by spaces or as
+    lists. Examples without a label are left out and counted.
+    """
+    if task not in TASKS:
+        raise InputError(f"unknown task {task!r}; choose one of {', '.join(TASKS)}")
+    kind, path, fields, where = _parse(spec)
+    if len(fields) != TASKS[task] + 1:
+        raise InputError(
+            f"data {spec!r} names {len(fields)} fields; the task {task} needs "
+            f"{TASKS[task]} and a label: {FORM}"
+        )
+    readers = {"tsv": _table_rows, "jsonl": _json_rows}
+    rows = _hub_rows(path, where) if kind == "hub" else readers[kind](checks.path(path))
+    column, _, value = where.partition("=") if kind != "hub" else ("", "", "")
+    texts, labels, left_out = [], [], 0
+    for row in rows:
+        absent = [name for name in (*fields, *filter(None, [column])) if name not in row]
+        if absent:
+            raise InputError(
+                f"{path} has no field {absent[0]!r} (it has {', '.join(map(str, row))}); write "
+                f"{FORM}"
+            )
+        if column and str(row[column]) != value:
+            continue
+        *parts, label = (row[name] for name in fields)
+        if task == "tag":
+            words, tags = (v.split() if isinstance(v, str) else [*v] for v in (*parts, label))
+            if len(words) != len(tags):
+                raise InputError(
+                    f"{path}: a sentence has {len(words)} words and {len(tags)} tags; give one "
+                    "tag for each word"
+                )
+            keep = bool(words)
+            example, label = tuple(words), tags
+        else:
+            example, label = tuple(map(str, parts)), str(label)
+            keep = label not in UNLABELLED and all(text.strip() for text in example)
+        left_out += not keep
+        if keep:
+            texts.append(example)
+            labels.append(label)
+    if not texts:
+        raise InputError(f"data {spec!r} has no labelled examples; check the fields and the filter")
+    about = {"source": ":".join(filter(None, (Path(path).name, where))), "examples": len(texts)}
+    about = {**about, "left_out": left_out}
+    if kind != "hub":
+        about["sha256"] = files.sha256(checks.path(path))
+    return Examples(task, texts, labels, about)
+
+
+def _parse(spec: str) -> tuple[str, str, list[str], str]:
+    """Kind, source, fields and filter of a data argument; the source may contain colons."""
+    kind, _, rest = str(spec).partition(":")
+    parts = rest.rsplit(":", 2)
+    # The last part is a filter if the one before has the commas of a list of fields.
+    has_filter = len(parts) == 3 and "," in parts[1]
+    source, fields, where = parts if has_filter else (*[*rest.rsplit(":", 1), ""][:2], "")
+    if kind not in ("tsv", "jsonl", "hub") or not source or "," not in fields:
+        raise InputError(f"cannot read data {spec!r}; write {FORM} with KIND tsv, jsonl or hub")
+    if where and kind != "hub" and "=" not in where:
+        raise InputError(f"data {spec!r} ends in {where!r}; write COLUMN=VALUE there")
+    return kind, source, fields.split(","), where
+
+
+def _table_rows(path: Path) -> Iterator[dict]:
+    with _opened(path) as file:
+        yield from csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE, restval="")
+
+
+def _json_rows(path: Path) -> Iterator[dict]:
+    with _opened(path) as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                try:
+                    yield dict(json.loads(line))
+                except (ValueError, TypeError) as error:
+                    raise InputError(
+                        f"line {number} of {path} is not a JSON object ({first_line(error)}); fix "
+                        "it"
+                    ) from None
+
+
+def _opened(path: Path):
+    try:
+        return open(path, encoding="utf-8-sig", newline="\n")
+    except OSError as error:
+        raise InputError(f"cannot read {path} ({error.strerror}); give an existing file") from None
+
+
+def _hub_rows(name: str, split: str) -> Iterator[dict]:
+    """Rows of a split; labels that the dataset stores as numbers come by their names."""
+    try:
+        import datasets
+    except ImportError:
+        raise InputError(f"{name} needs the package datasets; pip install datasets") from None
+    try:
+        table = datasets.load_dataset(name, split=split or "train")
+    except Exception as error:
+        raise InputError(
+            f"cannot load {name} split {split or 'train'!r} ({first_line(error)}); check the id, "
+            "the split and the network"
+        ) from None
+    names = {}
+    for column, feature in table.features.items():
+        inner = getattr(feature, "feature", feature)  # of a list of labels, that of its items
+        if getattr(inner, "names", None):
+            names[column] = inner.names
+
+    def by_name(column, value):
+        if column not in names or value is None:
+            return value
+        if isinstance(value, list):
+            return [names[column][k] for k in value]
+        return names[column][value] if value >= 0 else "-"
+
+    for row in table:
+        yield {column: by_name(column, value) for column, value in row.items()}
