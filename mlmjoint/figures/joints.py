@@ -1,6 +1,6 @@
 """Heatmaps over pairs of tokens: joint distributions, and the two conditional tables."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -62,6 +62,29 @@ def draw_tables(tables: Tables, size: int = 12):
     _name_rows(axes[0, 0], tables, rows)
     colour_bar(figure, image, axes, "probability")
     return figure
+
+
+@house_style()
+def draw_matrix(matrix: torch.Tensor, names: Sequence[str], label: str):
+    """A symmetric matrix (m, m) over named positions, its diagonal left empty."""
+    shown = matrix.clone().fill_diagonal_(float("nan"))
+    figure, ((axis,),) = panels(1, 1, 2.4 + 0.45 * len(names), 1.6 + 0.45 * len(names))
+    largest = float(matrix.max())
+    image = _heatmap(axis, shown, _linear(largest))
+    for s, t in (shown >= 0).nonzero().tolist():
+        ink = "black" if float(matrix[s, t]) > 0.6 * largest else "white"
+        axis.text(t, s, f"{matrix[s, t]:.2f}", ha="center", va="center", color=ink, fontsize=7)
+    axis.set_xticks(range(len(names)), names)
+    axis.set_yticks(range(len(names)), names)
+    axis.set(xlabel="position", ylabel="position")
+    colour_bar(figure, image, figure.axes, label)
+    return figure
+
+
+def _linear(largest: float):
+    from matplotlib.colors import Normalize
+
+    return Normalize(0, largest or 1)
 
 
 def _likeliest(log_p: torch.Tensor, size: int) -> torch.Tensor:

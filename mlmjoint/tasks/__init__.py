@@ -5,11 +5,13 @@ from ..lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
+        "dependence": "information_matrix mutual_information proxies",
         "encoder": "Encoded Encoder",
         "embeddings": "Embeddings anisotropy embed spread",
         "pretrained": "load_encoder",
         "examples": "read_examples",
         "finetuning": "evaluate finetune",
+        "generate": "Strategy chain_pairs draw_texts head_pairs score_texts",
         "senses": "Senses SenseText instance_vectors learn_senses sense_scores",
         "tagging": "convert entity_scores spans tags_of",
     },
