@@ -27,7 +27,6 @@ from benchmarks.bench_memory import resident
 from benchmarks.bench_tables import machine
 from mlmjoint.analysis import costs
 from mlmjoint.core.arnold_gokhale import solve
-from mlmjoint.core.conditionals import conditionals
 from mlmjoint.core.metrics import metrics
 from mlmjoint.core.pairs import Pair
 from mlmjoint.engine.forward import write
@@ -35,6 +34,7 @@ from mlmjoint.engine.forward.architectures import Linear
 from mlmjoint.engine.forward.routes import choose_route
 from mlmjoint.engine.passes import solver
 from mlmjoint.engine.passes.balance import Balance
+from mlmjoint.models.conditionals import conditionals
 from mlmjoint.names import METHODS, PAPER
 from mlmjoint.studies.measure import variants
 

@@ -14,7 +14,7 @@ __getattr__, __dir__, __all__ = exports(
         "models.pair_head": "load_head pair_joint PairHead",
         "core.pairs": "Pair",
         "core.tables": "Tables tables_from_arrays",
-        "core.conditionals": "conditionals",
+        "models.conditionals": "conditionals",
         "core.joints": "joint joints joint_from_tables Joint",
         "core.metrics": "metrics",
         "studies.study": "study",

@@ -1,4 +1,4 @@
-"""The ten constructions, each described once: name, label, equation, options, and how it is drawn.
+"""The constructions, each described once: name, label, equation, options, and how it is drawn.
 
 Needs no torch: the command line's help reads these names.
 """
@@ -41,6 +41,9 @@ _ALL = (
     Construction("chain-mean", "chain, mean", "eq-chain-mean", "#7A6FAC", ":", "P"),
     Construction("chain-geo", "chain, geometric", "eq-chain-geo", "#8C6D31", _DASH_DOT, "v"),
     Construction("gibbs", "Gibbs", "eq-gibbs", "#6B6B6B", (0, (1, 1))),
+    Construction("chain-conf", "chain, surer first", "eq-chain-conf", "#2F6F5E", (0, (3, 1, 1, 1))),
+    Construction("ag-copula", "AG, own marginals", "eq-copula", "#7FA8D1", (0, (2, 2))),
+    Construction("mrf-copula", "MRF, own marginals", "eq-copula", "#C9A227", (0, (4, 3))),
 )
 FACTS = {one.name: one for one in _ALL}
 METHODS = tuple(FACTS)

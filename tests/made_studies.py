@@ -10,7 +10,7 @@ from mlmjoint import names
 from mlmjoint.studies import records
 from mlmjoint.studies.records import Study
 
-METHODS = list(names.METHODS)
+METHODS = list(names.METHODS[:10])  # those of the stored studies
 FEW = ["mlm", "mrf", "ag"]
 
 
@@ -43,7 +43,7 @@ def made(n=60, shifts=None, name="made", pairs="random", seed=0, noise=0.05, far
                     for k, a in enumerate(METHODS)
                     for l, b in enumerate(METHODS[:k])
                 },
-                "incompatibility": 0.1 * index,
+                "interaction": 0.1 * index,
             }
         )
     return Study(Path("/results") / name, {"methods": METHODS, "pairs": pairs}, rows)
@@ -55,7 +55,7 @@ def write_study(folder, n=60, trees=True, methods=FEW):
     """
     rng, noise = random.Random(0), 0.0
     folder.mkdir(parents=True)
-    manifest = {"format": 1, "methods": list(methods), "n": n, "pairs": "random"}
+    manifest = {"format": 2, "methods": list(methods), "n": n, "pairs": "random"}
     records.write_manifest(folder, manifest)
     with records.Writer(folder) as writer:
         for index in range(n):
@@ -77,7 +77,7 @@ def write_study(folder, n=60, trees=True, methods=FEW):
                 "unary": {"u_nll": base - 0.1},
                 "methods": rows,
                 "jsd": {f"{a} {b}": 0.2 for a, b in itertools.combinations(methods, 2)},
-                "incompatibility": rng.uniform(0, 1),
+                "interaction": rng.uniform(0, 1),
                 "variants": {"ag-40": {**rows["ag"], "p_nll": base}} if "ag" in rows else {},
                 "seconds": 0.1,
             }

@@ -7,20 +7,24 @@ import pytest
 from mlmjoint.core import arnold_gokhale, constructions
 from mlmjoint.names import BASELINES, FACTS, METHODS, PAPER, label, short_name
 
+COPULAS = ("ag-copula", "mrf-copula")
+
 
 def test_every_construction_is_described_once():
     assert tuple(FACTS) == METHODS == (*PAPER, *BASELINES)
-    assert set(constructions.CONSTRUCTIONS) | {"ag"} == set(METHODS)
-    for look in ("label", "equation", "colour"):
+    assert set(constructions.CONSTRUCTIONS) | {"ag", *COPULAS} == set(METHODS)
+    for look in ("label", "colour"):
         assert len({getattr(facts, look) for facts in FACTS.values()}) == len(METHODS)
+    assert len({facts.equation for facts in FACTS.values()}) == len(METHODS) - 1  # one for copulas
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_options_and_equation_are_those_of_its_function(name):
-    function = constructions.CONSTRUCTIONS.get(name, constructions.ag_cells)
+    own = {"ag": constructions.ag_cells, **dict.fromkeys(COPULAS, constructions.copula_cells)}
+    function = {**constructions.CONSTRUCTIONS, **own}[name]
     assert f"(book: {FACTS[name].equation})" in inspect.getdoc(function)
     taken = inspect.signature(arnold_gokhale.solve if name == "ag" else function).parameters
-    assert {*FACTS[name].options} == {*taken} - {"tables"}
+    assert {*FACTS[name].options} == {*taken} - {"tables", "base", "margins"}
 
 
 def test_names_in_sheets_and_in_chapters():

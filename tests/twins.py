@@ -12,6 +12,9 @@ from mlmjoint.core.tables import Tables, tables_from_arrays
 
 ALL = ("mlm", "mrf", "mrf-l", "hcb", "ag", "chain-ab", "chain-ba", "chain-mean", "chain-geo")
 ALL += ("gibbs",)
+COPULAS = ("ag-copula", "mrf-copula")
+MEASURES = ("u_nll", "p_nll", "a_kl", "g_kl", "a_rkl", "g_rkl", "a_jsd", "g_jsd")
+RULER = ("incompatibility", "interaction", "rectangle", "order_gap", "order_gap_ba")
 PARTS = ("log_a", "log_b", "log_z_a", "log_z_b", "log_p_a", "log_p_b")
 
 
@@ -88,6 +91,7 @@ def dense_joint(tables, method: str, pivot: int | None = None, direction: str = 
         "chain-ab": (reference.chain_ab, (log_p_a, log_b)),
         "chain-ba": (reference.chain_ba, (log_p_b, log_a)),
         "gibbs": (reference.gibbs, (log_a, log_b)),
+        "chain-conf": (reference.chain_conf, (log_a, log_b, log_p_a, log_p_b)),
     }[method]
     return formula(*parts)
 
@@ -107,15 +111,32 @@ def dense_metrics(tables: Tables, joints: dict[str, torch.Tensor]) -> dict:
         out["unary"]["u_nll"] = float(-0.5 * (log_a[gold] + log_b[gold]))
     for name, log_mu in joints.items():
         known = gold is not None
+        at_gold = reference.at_gold(log_a, log_b, log_mu, gold).tolist() if known else [None] * 3
         out[name] = {
             "u_nll": reference.u_nll(log_mu, gold) if known else None,
             "p_nll": reference.p_nll(log_mu, gold) if known else None,
-            "g_kl": reference.g_kl(log_a, log_b, log_mu, gold) if known else None,
-            "a_kl": reference.a_kl(log_a, log_b, log_mu),
+            **dict(zip(("g_kl", "g_rkl", "g_jsd"), at_gold, strict=True)),
         }
-    out["incompatibility"] = reference.incompatibility(log_a, log_b)
+        over_all = reference.over_all(log_a, log_b, log_mu).tolist()
+        out[name] |= dict(zip(("a_kl", "a_rkl", "a_jsd"), over_all, strict=True))
+    out |= dense_ruler(tables)
     out["jsd"] = {pair: reference.jsd(*map(joints.get, pair)) for pair in pairs(joints)}
     return out
+
+
+def dense_ruler(tables: Tables) -> dict:
+    """The measures of the tables alone."""
+    log_a, log_b, _, _, *both = double(tables)
+    anchor = [0 if v is None else int(v.argmax()) for v in both]
+    gaps = (None, None) if None in [v if v is None else 0 for v in both] else None
+    gaps = gaps or reference.order_gap(log_a, log_b, *both)
+    return {
+        "incompatibility": reference.incompatibility(log_a, log_b),
+        "interaction": reference.interaction(log_a, log_b),
+        "rectangle": reference.rectangle(log_a, log_b, *anchor),
+        "order_gap": gaps[0],
+        "order_gap_ba": gaps[1],
+    }
 
 
 def ag_objective(log_a, log_b, log_mu) -> float:

@@ -25,17 +25,19 @@ import numpy as np
 import torch
 
 from mlmjoint.core import arnold_gokhale
-from mlmjoint.core.conditionals import conditionals
-from mlmjoint.core.joints import METHODS, ArnoldGokhale, Joint, joint
+from mlmjoint.core.joints import ArnoldGokhale, Joint, joint
 from mlmjoint.core.tables import Tables
 from mlmjoint.engine.passes.cells import Cells
 from mlmjoint.errors import InputError
+from mlmjoint.models.conditionals import conditionals
 from mlmjoint.models.mlm import MLM, load
 from mlmjoint.names import LABELS
+from mlmjoint.names import METHODS as EVERY
 from mlmjoint.text import text_vocabulary
 
 from .examples import EXAMPLES, Example
 
+METHODS = EVERY[:10]  # a copula has two vectors per axis, which the page does not read
 SHOWN = 60  # tokens on each side
 PAIRS = 12  # the most likely pairs listed for each joint
 STEPS = (0, 1, 2, 3, 5, 8, 13, 20, 40, 100, 300)  # of the published update

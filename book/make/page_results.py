@@ -6,7 +6,7 @@ import os
 import textwrap
 
 from mlmjoint import files
-from mlmjoint.analysis.summary import FAITHFUL, JSD, PAIRED, VARIANTS
+from mlmjoint.analysis.summary import FAITHFUL, INCONSISTENCY, JSD, PAIRED, REVERSED, VARIANTS
 from mlmjoint.analysis.table import Entry
 from mlmjoint.names import short_name
 from mlmjoint.studies import plan
@@ -39,9 +39,10 @@ GLANCE = """\
 (results-at-a-glance)=
 ## At a glance
 
-P-PPL of four constructions and the lowest of all ten, then two numbers that do not depend on the
-gold tokens: how far the nearest joint is from the model (A-KL of AG), and how incompatible the
-model's conditionals are. Each study's section tests whether differences exceed chance.
+P-PPL of four constructions and the lowest of all, then two numbers that do not depend on the
+gold tokens: how far the nearest joint is from the model (A-KL of AG), and how much the model's
+conditionals contradict each other (interaction). Each study's section tests whether differences
+exceed chance.
 """
 FIGURES = """\
 (results-figures)=
@@ -100,7 +101,7 @@ def _glance(studies: dict) -> list[str]:
         joint = {name: row["P-PPL"] for name, row in tables["Perplexity"].items() if "P-PPL" in row}
         best = min(joint, key=lambda name: joint[name].value)
         ag = tables[FAITHFUL].get(short_name("ag"), {}).get("A-KL")
-        (model,) = tables["Incompatibility"].values()
+        (model,) = tables[INCONSISTENCY].values()
         rows.append(
             [
                 link(cell, f"study-{cell}"),
@@ -108,11 +109,11 @@ def _glance(studies: dict) -> list[str]:
                 *(_value(joint.get(short_name(name))) for name in SHOWN),
                 f"{best} {_value(joint[best])}",
                 _value(ag),
-                _value(model["incompatibility"]),
+                _value(model["interaction"]),
             ]
         )
     headings = ["study", "pairs", *map(short_name, SHOWN), "lowest P-PPL", "A-KL of AG"]
-    return dense(table([*headings, "incompatibility"], rows))
+    return dense(table([*headings, "interaction"], rows))
 
 
 def _study(cell: str, tables: dict, folded: bool) -> list[str]:
@@ -130,6 +131,8 @@ def _study(cell: str, tables: dict, folded: bool) -> list[str]:
         "",
         *(dropdown("Perplexity and faithfulness", measured) if folded else dense(measured)),
     ]
+    if REVERSED in tables:
+        lines += dropdown(REVERSED, _wide(tables[REVERSED]))
     if VARIANTS in tables:
         lines += dropdown(VARIANTS, _wide(tables[VARIANTS]))
     if PAIRED in tables:
@@ -173,7 +176,7 @@ def _signed(entry: Entry, sign: int) -> Entry:
 
 
 def _divergences(tables: dict) -> list[str]:
-    """Means without intervals, so that ten columns fit."""
+    """Means without intervals, so that all columns fit."""
     columns = list(dict.fromkeys(column for row in tables.values() for column in row))
     rows = [
         [name, *(_value(row[column]) if column in row else None for column in columns)]

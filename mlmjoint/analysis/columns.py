@@ -13,6 +13,18 @@ from .table import Entry
 CORPORA = {"snli-dev": "SNLI dev", "snli": "SNLI", "xsum": "XSUM"}
 HEADINGS = {"u_nll": "U-PPL", "p_nll": "P-PPL", "a_kl": "A-KL", "g_kl": "G-KL"}
 HEADINGS["kl_true"] = "KL(truth ‖ joint)"
+HEADINGS |= {"a_rkl": "A-KL reversed", "g_rkl": "G-KL reversed", "a_jsd": "A-JSD", "g_jsd": "G-JSD"}
+RANKS = {f"recall_{k}": f"recall at {k}" for k in (1, 5, 10)}
+RANKS = {"rank": "rank", "reciprocal_rank": "reciprocal rank", **RANKS}
+RANKS |= {f"harsh_{name}": f"{heading}, harsh" for name, heading in RANKS.items()}
+# Of the tables alone (``Study.ruler``), as chapters and sheets call them.
+RULER = {
+    "incompatibility": "incompatibility",
+    "interaction": "interaction",
+    "rectangle": "anchored contradiction",
+    "order_gap": "order gap A→B",
+    "order_gap_ba": "order gap B→A",
+}
 NATS = {**HEADINGS, "u_nll": "U-NLL", "p_nll": "P-NLL", "kl_true": "KL"}  # before exp
 MORE_THAN = 20  # published: distances with 20 pairs or fewer are dropped
 

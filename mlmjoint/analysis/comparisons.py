@@ -8,15 +8,16 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from ..errors import InputError
 from ..names import HCB_PIVOTS, METHODS, PAPER, UNARY, label
 from ..studies.records import Study
-from .columns import HEADINGS, NATS, column, compare, gains, gaps, starred, title
+from .columns import HEADINGS, NATS, RULER, column, compare, gains, gaps, starred, title
 from .stats import bootstrap, false_alarms, spearman, with_holm
 from .summary import PERPLEXITIES, mean
 from .table import Entry, Sheet, number
 
 FLOOR = 1e-6  # nats; a divergence below it is rounding error of float32 tables
-PREDICTORS = {"incompatibility": "incompatibility", "objective": "AG's minimum J"}
+PREDICTORS = {"objective": "AG's minimum J", **RULER}
 
 
 def study_sheet(heading: str, columns: Iterable[str], studies: Sequence[Study], rows) -> Sheet:
@@ -129,9 +130,9 @@ def spread_sheet(studies: Sequence[Study]) -> Sheet:
 
 
 def prediction_sheet(studies: Sequence[Study], predictor: str, seed: int = 0) -> Sheet:
-    """Does incompatibility predict AG's gains? Spearman's correlations over the pairs of a study.
+    """Does inconsistency predict AG's gains? Spearman's correlations over the pairs of a study.
 
-    ``predictor`` is "incompatibility" or "objective", the minimum J that AG reaches.
+    ``predictor`` is "objective", the minimum J that AG reaches, or a measure of the tables alone.
     """
     rows = []
     for study in studies:
@@ -143,10 +144,13 @@ def prediction_sheet(studies: Sequence[Study], predictor: str, seed: int = 0) ->
 
 
 def predictors(study: Study, name: str) -> np.ndarray:
-    """Incompatibility, or AG's objective, pair by pair, (n,)."""
+    """AG's objective or a measure of the tables alone, pair by pair, (n,)."""
     if name == "objective":
         return column(study, "ag", "objective")
-    return np.array([record["incompatibility"] for record in study.records], dtype=float)
+    values = study.ruler(name)
+    if None in values:
+        raise InputError(f"{study.folder} has no {name}; measure it again or choose another")
+    return np.array(values, dtype=float)
 
 
 def mean_jsd(study: Study, methods: Sequence[str] | None = None) -> np.ndarray:

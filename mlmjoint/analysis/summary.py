@@ -10,16 +10,19 @@ import numpy as np
 from ..errors import InputError
 from ..names import UNARY, short_name
 from ..studies.records import Study
-from .columns import HEADINGS, NATS, bins, compare, complete
+from .columns import HEADINGS, NATS, RANKS, RULER, bins, compare, complete
 from .stats import bootstrap
 from .table import Entry, Sheet
 
 # Titles by which the pages look up a stored sheet.
 FAITHFUL, VARIANTS = "Faithfulness (nats)", "Variants of AG and HCB"
 JSD = "JSD between joints (nats)"
+REVERSED, RANKED = "Other divergences of conditionals (nats)", "Gold pair among candidates"
+INCONSISTENCY = "Inconsistency of the tables"
 PAIRED = "Paired sign-flip tests over examples, Holm's correction in each column"
 PERPLEXITIES = ("u_nll", "p_nll")
 DIVERGENCES = ("a_kl", "g_kl", "kl_true")
+OTHERS = ("a_rkl", "a_jsd", "g_rkl", "g_jsd")
 TESTED = ("u_nll", "p_nll", "a_kl", "g_kl")
 
 
@@ -37,7 +40,7 @@ def metric_sheet(study: Study, title: str, metrics: Sequence[str], names, seed=0
     metrics = [m for m in metrics if any(complete(study.values(name, m)) for name in names)]
     means = {name: [mean(study.values(name, m), m, seed) for m in metrics] for name in names}
     rows = [[short_name(name), *row] for name, row in means.items() if any(row)]
-    return Sheet(title, ["construction", *map(HEADINGS.get, metrics)], rows)
+    return Sheet(title, ["construction", *map((HEADINGS | RANKS).get, metrics)], rows)
 
 
 def jsd_sheet(study: Study, seed: int = 0) -> Sheet:
@@ -50,15 +53,15 @@ def jsd_sheet(study: Study, seed: int = 0) -> Sheet:
     return Sheet(JSD, ["", *map(short_name, methods[1:])], rows)
 
 
-def incompatibility_sheet(studies: Sequence[Study], seed: int = 0) -> Sheet:
+def ruler_sheet(studies: Sequence[Study], seed: int = 0) -> Sheet:
     """How far the MLM's conditionals are from having a joint, one row per study."""
     rows = []
     for study in studies:
-        values = [record["incompatibility"] for record in study.records]
+        measured = [mean(study.ruler(name), seed=seed) for name in RULER]
         objective = mean(study.values("ag", "objective"), seed=seed)
-        rows.append([study.name, mean(values, seed=seed), objective, Entry(len(values))])
-    columns = ["study", "incompatibility", "AG objective (nats)", "pairs"]
-    return Sheet("Incompatibility", columns, rows)
+        rows.append([study.name, *measured, objective, Entry(len(study.records))])
+    columns = ["study", *RULER.values(), "AG objective (nats)", "pairs"]
+    return Sheet(INCONSISTENCY, columns, rows)
 
 
 def paired_sheet(study: Study, metrics: Sequence[str] = TESTED, seed: int = 0) -> Sheet:
@@ -104,7 +107,7 @@ def sheets(studies: Sequence[Study], by: str | None = None, metric="p_nll", seed
             sheet.study = study.name
             sheet.title += f": {study.name}, n = {len(study.records)}"
         out += own
-    return out if by else [*out, incompatibility_sheet(studies, seed)]
+    return out if by else [*out, ruler_sheet(studies, seed)]
 
 
 def _results(study: Study, seed: int) -> list[Sheet]:
@@ -113,6 +116,8 @@ def _results(study: Study, seed: int) -> list[Sheet]:
         metric_sheet(study, "Perplexity", PERPLEXITIES, names, seed),
         metric_sheet(study, FAITHFUL, DIVERGENCES, names, seed),
     ]
+    others = [(REVERSED, OTHERS), (RANKED, RANKS)]
+    out += [sheet for sheet in (metric_sheet(study, *w, names, seed) for w in others) if sheet.rows]
     if len(study.methods) > 1:
         out += [jsd_sheet(study, seed), paired_sheet(study, seed=seed)]
     if variants := study.records[0].get("variants"):

@@ -187,7 +187,7 @@ def to_csv(sheets: Sequence[Sheet]) -> str:
         for name, *cells in sheet.rows:
             for column, cell in zip(sheet.columns[1:], cells, strict=True):
                 if cell is not None:
-                    # The sheet of incompatibilities has one study per row.
+                    # The sheet of inconsistencies has one study per row.
                     place = [sheet.study or name, sheet.title, name, column]
                     numbers = (cell.value, cell.low, cell.high)
                     writer.writerow([*place, *("" if math.isnan(x) else x for x in numbers)])

@@ -71,8 +71,8 @@ def run(args: argparse.Namespace) -> None:
 
 def build(args: argparse.Namespace):
     """Load the model and build the joints of one pair of positions."""
-    from ..core.conditionals import conditionals
     from ..core.joints import joint
+    from ..models.conditionals import conditionals
     from ..models.mlm import load
 
     mlm = load(args.model, device=args.device, dtype=args.dtype)

@@ -1,4 +1,4 @@
-"""The ten constructions: each a function from two conditional tables to a formula for one cell.
+"""The constructions: each a function from two conditional tables to a formula for one cell.
 
 In every docstring i is the token at A (rows) and j the token at B (columns); ``tables`` holds
 log p(a=i | b=j) and log p(b=j | a=i), both (Va, Vb), and where a construction needs them p(a=i) and
@@ -21,6 +21,7 @@ import math
 import torch
 
 from .. import checks
+from ..engine.passes import sinkhorn
 from ..engine.passes.cells import Cells
 from ..engine.passes.gibbs import stationary
 from ..engine.passes.tiles import row_blocks
@@ -200,7 +201,42 @@ def gibbs_cells(tables: Tables) -> Cells:
     return Cells("mixture", log_m_a - math.log(2), log_m_b - math.log(2))
 
 
-# "ag" is not among them: its cells need a solution first.
+def chain_conf_cells(tables: Tables) -> Cells:
+    r"""The chain that starts where the model is surer with both masked (book: eq-chain-conf).
+
+    .. math:: \mu = \begin{cases} p(a)\,p(b \mid a) & \max_i p(a{=}i) \ge \max_j p(b{=}j) \\
+              p(b)\,p(a \mid b) & \text{otherwise} \end{cases}
+
+    The order of confident unmasking at two positions: a single pair takes two passes.
+
+    >>> q = joint_from_tables(a, b, "chain-conf", **both)   # A is surer: 0.6 against 0.5
+    >>> round(float(np.exp(q.log_prob(0, 1))), 6)
+    0.18
+    """
+    log_p_a, log_p_b = _need(tables, "chain-conf", "log_p_a", "log_p_b")
+    return (chain_ab_cells if log_p_a.max() >= log_p_b.max() else chain_ba_cells)(tables)
+
+
+def copula_cells(tables: Tables, base: Cells, margins) -> tuple[Cells, int]:
+    r"""A joint's interaction with the both-masked marginals (book: eq-copula).
+
+    .. math:: \mu_{ij} = \mu^0_{ij}\, e^{f_i + g_j}, \quad \textstyle\sum_j \mu_{ij} = p(a{=}i),
+              \; \sum_i \mu_{ij} = p(b{=}j)
+
+    Every odds ratio of the joint μ⁰ (AG or MRF, with these log marginals) is kept: the joint
+    nearest to it, by KL(μ ‖ μ⁰), with these marginals. Returns the passes of the fit as well.
+    Sinkhorn (1967).
+
+    >>> q = joint_from_tables(a, b, "mrf-copula", **both)
+    >>> bool(np.allclose(q.log_marginals()[0].exp(), [0.6, 0.4], atol=1e-6))
+    True
+    """
+    targets = _need(tables, "a copula", "log_p_a", "log_p_b")
+    f, g, _, passes = sinkhorn.fit(tables, base, margins, targets)
+    return base.scale(f, g), passes
+
+
+# The others, "ag" and the copulas, need a solution or another joint first.
 CONSTRUCTIONS = {
     "mlm": mlm_cells,
     "mrf": mrf_cells,
@@ -211,6 +247,7 @@ CONSTRUCTIONS = {
     "chain-mean": chain_mean_cells,
     "chain-geo": chain_geo_cells,
     "gibbs": gibbs_cells,
+    "chain-conf": chain_conf_cells,
 }
 
 

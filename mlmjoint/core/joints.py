@@ -20,8 +20,10 @@ from ..engine.passes.tiles import row_blocks
 from ..errors import InputError
 from ..names import METHODS, PAPER, check_methods, check_options
 from . import arnold_gokhale
-from .constructions import CONSTRUCTIONS, ag_cells
+from .constructions import CONSTRUCTIONS, ag_cells, copula_cells
 from .tables import Tables, tables_from_arrays
+
+COPULA = "-copula"
 
 
 class Joint:
@@ -132,6 +134,16 @@ class ArnoldGokhale(Joint):
         return min(bound, self.objective) if bound - self.objective < rounding else bound
 
 
+class Copula(Joint):
+    """Another joint's interaction with the both-masked marginals, and how nearly it has them."""
+
+    def __init__(self, tables: Tables, method: str, base: Joint):
+        cells, self.iterations = copula_cells(tables, base.cells, base.log_marginals())
+        super().__init__(tables, method, cells)
+        wanted = zip(self._margins, (tables.log_p_a, tables.log_p_b), strict=True)
+        self.residual = max(float((m.exp() - p.double().exp()).abs().max()) for m, p in wanted)
+
+
 def joint(tables: Tables, method: str, **options) -> Joint:
     r"""Derive a joint distribution of two tokens from their two conditional tables.
 
@@ -140,7 +152,8 @@ def joint(tables: Tables, method: str, **options) -> Joint:
     .. math:: \mu_{ij} \ge 0, \quad \sum_{ij} \mu_{ij} = 1
 
     by one of the constructions: "mlm", "mrf", "mrf-l", "hcb", "ag" (those of the paper),
-    "chain-ab", "chain-ba", "chain-mean", "chain-geo", "gibbs".
+    "chain-ab", "chain-ba", "chain-mean", "chain-geo", "chain-conf", "gibbs", and, with the model's
+    own marginals, "ag-copula" and "mrf-copula".
 
     Parameters
     ----------
@@ -157,7 +170,7 @@ def joint(tables: Tables, method: str, **options) -> Joint:
     -------
     Joint
         Holds vectors only. For "ag" it also has ``residual``, ``iterations``, ``converged``,
-        ``objective`` and ``lower_bound``.
+        ``objective`` and ``lower_bound``; copulas have ``residual`` and ``iterations``.
 
     Examples
     --------
@@ -238,22 +251,27 @@ def joint_from_tables(
 
 
 def derive(tables: Tables, methods: list[str], options: dict) -> dict[str, Joint]:
-    """The joints by name, with one pass for all their marginals.
+    """The joints by name, with one pass for all their marginals, and one for those of copulas.
 
     ``options`` are those of the one method, or of "ag" among several.
     """
-    solution = arnold_gokhale.solve(tables, **options) if "ag" in methods else None
+    bases = list(dict.fromkeys(name.removesuffix(COPULA) for name in methods))
+    solution = arnold_gokhale.solve(tables, **options) if "ag" in bases else None
     others = options if methods == ["hcb"] else {}
     cells = [
         ag_cells(tables, solution) if name == "ag" else CONSTRUCTIONS[name](tables, **others)
-        for name in methods
+        for name in bases
     ]
-    margins = sums.log_marginals(tables, cells)
-    parts = zip(methods, cells, margins, strict=True)
-    built = {name: Joint(tables, name, one, margin) for name, one, margin in parts}
-    if solution is not None:
-        built["ag"] = ArnoldGokhale(tables, solution, margins[methods.index("ag")])
-    return built
+    margins = dict(zip(bases, sums.log_marginals(tables, cells), strict=True))
+    built: dict[str, Joint] = {}
+    for name, one in zip(bases, cells, strict=True):
+        built[name] = Joint(tables, name, one, margins[name])
+        if name == "ag":
+            built[name] = ArnoldGokhale(tables, solution, margins[name])
+    for name in methods:
+        if name.endswith(COPULA):
+            built[name] = Copula(tables, name, built[name.removesuffix(COPULA)])
+    return {name: built[name] for name in methods}
 
 
 def _normalise(logs: torch.Tensor) -> torch.Tensor:

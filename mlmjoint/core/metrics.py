@@ -10,10 +10,13 @@ import torch
 
 from .. import arrays
 from ..engine.passes import sums
+from ..engine.passes.ruler import inconsistency
 from ..engine.passes.tiles import row_blocks
 from ..names import PAPER, check_methods, check_options
 from . import joints, reference
 from .tables import Tables
+
+GOLD = ("g_kl", "g_rkl", "g_jsd")
 
 
 class Pairwise(dict):
@@ -38,8 +41,11 @@ def metrics(
     .. math:: \text{u\_nll} = -\tfrac12 [\log \mu(a{=}i|b{=}j) + \log \mu(b{=}j|a{=}i)], \quad
               \text{p\_nll} = -\tfrac12 \log \mu_{ij}
 
-    ``a_kl`` is the mean over all Va + Vb contexts of KL(the model's conditional ‖ μ's) and ``g_kl``
-    that over the two gold contexts.
+    ``a_kl`` is the mean over all Va + Vb contexts of KL(the model's conditional ‖ μ's), ``a_rkl``
+    that of the reverse, ``a_jsd`` that of their JSD; ``g_…`` are those over the two gold contexts.
+    Of the tables alone: ``incompatibility`` as published, ``interaction``, ``rectangle`` (the
+    anchored contradiction), and ``order_gap`` (KL(chain-ab ‖ chain-ba); ``_ba``: the reverse,
+    ``_gold``: log chain-ab − log chain-ba at the gold pair).
 
     Parameters
     ----------
@@ -56,9 +62,10 @@ def metrics(
     Returns
     -------
     dict
-        ``{name: {"u_nll", "p_nll", "a_kl", "g_kl"}, "unary": {"u_nll"}, "incompatibility": float,
-        "jsd": {(name, name): float}}``; None where gold tokens are missing. "ag" also has
-        ``residual`` and ``iterations``.
+        ``{name: {"u_nll", "p_nll", "a_kl", …}, "unary": {"u_nll"}, "incompatibility": float, …,
+        "jsd": {(name, name): float}}``; None where gold tokens or both-masked predictions are
+        missing. "ag" and copulas also have ``residual`` and ``iterations``, and candidate sets that
+        were proposed (``tables.forced``) :func:`ranks`.
 
     Examples
     --------
@@ -90,41 +97,61 @@ def metrics(
 
 
 def measure(tables: Tables, built: dict[str, joints.Joint]) -> dict:
-    """All measures that need no truth, by one pass over the tables."""
-    names, (rows, cols) = list(built), tables.shape
+    """All measures that need no truth, by one pass over the tables for joints, one without."""
+    names, contexts, gold = list(built), sum(tables.shape), tables.gold_cell
     cells = [joint.cells for joint in built.values()]
     margins = [joint.log_marginals() for joint in built.values()]
-    kl, jsd, interaction = sums.totals(tables, cells, margins)
+    apart, jsd = sums.totals(tables, cells, margins)
     out: dict = {"unary": {"u_nll": None}}
-    if tables.gold_cell is not None:
-        log_a, log_b = (float(t[tables.gold_cell]) for t in (tables.log_a, tables.log_b))
+    for name, sums_of in zip(names, apart.tolist(), strict=True):
+        out[name] = at_gold(tables, built[name])
+        out[name] |= _nonnegative(("a_kl", "a_rkl", "a_jsd"), [x / contexts for x in sums_of])
+        if tables.forced is not None and gold is not None:
+            out[name] |= ranks(built[name], gold, tables.forced)
+    out |= dict.fromkeys(("order_gap", "order_gap_ba", "order_gap_gold")) | inconsistency(tables)
+    if gold is not None:
+        (i, j), log_p = gold, (tables.log_p_a, tables.log_p_b)
+        log_a, log_b = (float(t[gold]) for t in (tables.log_a, tables.log_b))
         out["unary"]["u_nll"] = -0.5 * (log_a + log_b)
-    for k, name in enumerate(names):
-        a_kl = max(0.0, float(kl[k]) / (rows + cols))
-        out[name] = {**at_gold(tables, built[name]), "a_kl": a_kl}
-    out["incompatibility"] = interaction
-    out["jsd"] = Pairwise(
-        {
-            (x, y): min(max(0.0, float(jsd[k, l])), math.log(2))
-            for (l, x), (k, y) in itertools.combinations(enumerate(names), 2)
-        }
-    )
-    return out
+        if out["order_gap"] is not None:
+            out["order_gap_gold"] = float(log_p[0][i]) + log_b - float(log_p[1][j]) - log_a
+    pairs = itertools.combinations(enumerate(names), 2)
+    bounded = {(x, y): min(max(0.0, float(jsd[k, l])), math.log(2)) for (l, x), (k, y) in pairs}
+    return out | {"jsd": Pairwise(bounded)}
 
 
 def at_gold(tables: Tables, joint: joints.Joint) -> dict:
-    """What one joint says at the gold tokens: u_nll, p_nll, g_kl; None where they are unknown."""
+    """What one joint says at the gold tokens; None where they are unknown."""
     if tables.gold_cell is None:
-        return {"u_nll": None, "p_nll": None, "g_kl": None}
+        return dict.fromkeys(("u_nll", "p_nll", *GOLD))
     i, j = tables.gold_cell
     given_b, given_a = joint.log_conditional_a(j), joint.log_conditional_b(i)
-    kl = reference.kl(tables.log_a[:, j].double(), given_b, 0)
-    kl = float(kl + reference.kl(tables.log_b[i].double(), given_a, 0))
-    return {
+    sums = reference.divergences(tables.log_a[:, j].double(), given_b, 0)
+    sums = sums + reference.divergences(tables.log_b[i].double(), given_a, 0)
+    own = {
         "u_nll": -0.5 * (float(given_b[i]) + float(given_a[j])),
         "p_nll": -0.5 * joint.log_prob(i, j),
-        "g_kl": max(0.0, 0.5 * kl),
     }
+    return own | _nonnegative(GOLD, (0.5 * sums).tolist())
+
+
+def ranks(joint: joints.Joint, gold: tuple[int, int], forced: bool) -> dict:
+    """Place of the gold pair among all pairs of the candidate sets, ties counted against it.
+
+    ``harsh_`` values have the last place of all where a gold token had to be forced into its set.
+    """
+    log_gold, size = joint.log_prob(*gold), joint.tables.log_a.numel()
+    blocks = row_blocks(joint.tables.shape)
+    rank = sum(int((joint._rows(block) >= log_gold - 1e-12).sum()) for block in blocks)
+    out = {}
+    for prefix, place in (("", rank), ("harsh_", size if forced else rank)):
+        out |= {f"{prefix}rank": place, f"{prefix}reciprocal_rank": 1 / place}
+        out |= {f"{prefix}recall_{k}": float(place <= k) for k in (1, 5, 10)}
+    return out
+
+
+def _nonnegative(names: Sequence[str], values: Sequence[float]) -> dict[str, float]:
+    return {name: max(0.0, value) for name, value in zip(names, values, strict=True)}
 
 
 def _against_truth(tables: Tables, built: dict, true_joint: torch.Tensor, out: dict) -> None:

@@ -45,7 +45,7 @@ def conditional_tables(model, input_ids: Tensor, a: int, b: int) -> dict[str, Te
     }
 
 
-# ------------------------------------------------------------------ ten joints
+# ------------------------------------------------------------------ joints
 
 
 def normalised(log_table: Tensor) -> Tensor:
@@ -125,6 +125,20 @@ def gibbs_marginals(log_a: Tensor, log_b: Tensor) -> tuple[Tensor, Tensor]:
     return m_a, log_b.exp().T @ m_a
 
 
+def chain_conf(log_a: Tensor, log_b: Tensor, log_p_a: Tensor, log_p_b: Tensor) -> Tensor:
+    """chain-ab where max p(a) ≥ max p(b), chain-ba elsewhere  (eq-chain-conf)."""
+    a_first = bool(log_p_a.max() >= log_p_b.max())
+    return chain_ab(log_p_a, log_b) if a_first else chain_ba(log_p_b, log_a)
+
+
+def copula(log_mu: Tensor, log_p_a: Tensor, log_p_b: Tensor, steps: int = 1000) -> Tensor:
+    """μ_ij e^(f_i + g_j) with marginals p(a) and p(b), by Sinkhorn's steps  (eq-copula)."""
+    for _ in range(steps):
+        log_mu = log_mu + (log_p_a - log_mu.logsumexp(1))[:, None]
+        log_mu = log_mu + log_p_b - log_mu.logsumexp(0)
+    return normalised(log_mu)
+
+
 # ------------------------------------------------------------------ measures
 
 
@@ -179,27 +193,60 @@ def ag_residual(log_a: Tensor, log_b: Tensor, log_mu_a: Tensor, log_mu_b: Tensor
     return float(torch.cat([rows, cols]).sub(1).abs().max())
 
 
-def a_kl(log_a: Tensor, log_b: Tensor, log_mu: Tensor) -> float:
-    """J(μ) divided by the number of contexts  (eq-a-kl)."""
-    return ag_objective(log_a, log_b, log_mu) / sum(log_mu.shape)
+def divergences(log_p: Tensor, log_q: Tensor, dim=(0, 1)) -> Tensor:
+    """KL(p ‖ q), KL(q ‖ p) and JSD(p, q), (3,) for one distribution or (3, n) for n."""
+    log_m = torch.logaddexp(log_p, log_q) - math.log(2)
+    jsd = 0.5 * (kl(log_p, log_m, dim) + kl(log_q, log_m, dim))
+    return torch.stack([kl(log_p, log_q, dim), kl(log_q, log_p, dim), jsd])
 
 
-def g_kl(log_a: Tensor, log_b: Tensor, log_mu: Tensor, gold: tuple[int, int]) -> float:
-    """½ [KL(p(·|b=g_B) ‖ μ(·|b=g_B)) + KL(p(·|a=g_A) ‖ μ(·|a=g_A))]  (eq-g-kl)."""
+def over_all(log_a: Tensor, log_b: Tensor, log_mu: Tensor) -> Tensor:
+    """Means over all Va + Vb contexts: A-KL, its reverse, A-JSD  (eq-a-kl, eq-reverse), (3,)."""
+    given_b, given_a = conditionals_of(log_mu)
+    return (divergences(log_a, given_b) + divergences(log_b, given_a)) / sum(log_mu.shape)
+
+
+def at_gold(log_a: Tensor, log_b: Tensor, log_mu: Tensor, gold: tuple[int, int]) -> Tensor:
+    """Means over the two gold contexts: G-KL, its reverse, G-JSD  (eq-g-kl, eq-reverse), (3,)."""
     (i, j), (given_b, given_a) = gold, conditionals_of(log_mu)
-    return float(0.5 * (kl(log_a[:, j], given_b[:, j], 0) + kl(log_b[i], given_a[i], 0)))
+    first, second = divergences(log_a[:, j], given_b[:, j], 0), divergences(log_b[i], given_a[i], 0)
+    return 0.5 * (first + second)
 
 
 def jsd(log_mu: Tensor, log_nu: Tensor) -> float:
     """½ KL(μ ‖ m) + ½ KL(ν ‖ m) with m = ½ (μ + ν)  (eq-jsd)."""
-    log_m = torch.logaddexp(log_mu, log_nu) - math.log(2)
-    return float(0.5 * (kl(log_mu, log_m) + kl(log_nu, log_m)))
+    return float(divergences(log_mu, log_nu)[2])
+
+
+def log_ratio(log_a: Tensor, log_b: Tensor) -> Tensor:
+    """log c_ij = log p(a=i | b=j) − log p(b=j | a=i), zero where both rule a pair out."""
+    return torch.where((log_a == -torch.inf) & (log_b == -torch.inf), 0.0, log_a - log_b)
 
 
 def incompatibility(log_a: Tensor, log_b: Tensor) -> float:
-    """The mean square of log p(a|b)/p(b|a) less its row and column means  (eq-incompatibility)."""
-    log_c = torch.where((log_a == -torch.inf) & (log_b == -torch.inf), 0.0, log_a - log_b)
+    """Mean square of log c_ij + L_·· − L_i· − L_·j, L = log of sums of c  (eq-incompatibility)."""
+    log_c = log_ratio(log_a, log_b)
+    rows, cols = log_c.logsumexp(1, keepdim=True), log_c.logsumexp(0)
+    published = (log_c + log_c.logsumexp((0, 1)) - rows - cols).square().mean()
+    return float(published) if bool(torch.isfinite(log_c).all()) else math.inf
+
+
+def interaction(log_a: Tensor, log_b: Tensor) -> float:
+    """Mean square of log c_ij less its row and column means  (eq-interaction)."""
+    log_c = log_ratio(log_a, log_b)
     if not bool(torch.isfinite(log_c).all()):
         return math.inf
     centred = log_c + log_c.mean() - log_c.mean(1, keepdim=True) - log_c.mean(0)
     return float(centred.square().mean())
+
+
+def rectangle(log_a: Tensor, log_b: Tensor, r: int, s: int) -> float:
+    """max |log c_ij − log c_is − log c_rj + log c_rs| at the anchor (r, s)  (eq-rectangle)."""
+    log_c = log_ratio(log_a, log_b)
+    return float((log_c - log_c[:, [s]] - log_c[r] + log_c[r, s]).abs().max())
+
+
+def order_gap(log_a: Tensor, log_b: Tensor, log_p_a: Tensor, log_p_b: Tensor):
+    """KL(chain-ab ‖ chain-ba) and KL(chain-ba ‖ chain-ab)  (eq-order-gap)."""
+    ab, ba = chain_ab(log_p_a, log_b), chain_ba(log_p_b, log_a)
+    return float(kl(ab, ba)), float(kl(ba, ab))

@@ -29,6 +29,7 @@ class Tables:
     gold: tuple[int, int] | None = None  # token ids
     tokens: tuple[torch.Tensor, torch.Tensor] | None = None
     tokenizer: Any = None
+    forced: bool | None = None  # True if a gold token had to be forced into proposed sets
 
     @property
     def shape(self) -> tuple[int, int]:

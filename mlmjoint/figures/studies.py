@@ -76,9 +76,9 @@ def _fit(axis, gains: Sequence[Interval]) -> None:
 
 @house_style()
 def draw_training(
-    steps: Sequence[int], errors: Mapping[str, Sequence[float]], incompatibility: Sequence[Interval]
+    steps: Sequence[int], errors: Mapping[str, Sequence[float]], interaction: Sequence[Interval]
 ):
-    """Mean errors and incompatibility over training: {construction: one error for each step}.
+    """Mean errors and interaction over training: {construction: one error for each step}.
 
     Errors fall by orders of magnitude, so that constructions hardly differ on their scale. They are
     drawn twice: as they are, and as multiples of the MLM's, where each curve is named.
@@ -94,7 +94,7 @@ def draw_training(
         how = {"color": colour, "linestyle": line, "linewidth": 1.6 if name in PAPER else 1.0}
         parts["error"].plot(steps, values, **how)
         parts["share"].plot(steps, np.asarray(values) / base, **how)
-    middle, low, high = np.array(incompatibility).T
+    middle, low, high = np.array(interaction).T
     # Grey, because this curve belongs to no construction.
     parts["clash"].plot(steps, middle, color=GREY, marker="o", markersize=3)
     parts["clash"].fill_between(steps, low, high, color=GREY, alpha=0.25, linewidth=0)
@@ -103,7 +103,7 @@ def draw_training(
         parts[part].set_yscale("log")
     plain_ticks(parts["share"].yaxis, LogLocator(subs=(1, 2, 3, 4, 5, 7)))
     _name_ends(parts["share"], steps[-1], {n: v[-1] / base[-1] for n, v in errors.items()})
-    titles = ("KL(truth ‖ joint), nats", "the same, divided by that of MLM", "incompatibility")
+    titles = ("KL(truth ‖ joint), nats", "the same, divided by that of MLM", "interaction")
     for part, title in zip(("error", "share", "clash"), titles, strict=True):
         parts[part].set(title=title, xscale="log")
         parts[part].grid(alpha=0.25)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import torch
 
-from ..core.conditionals import conditionals
 from ..core.pairs import Pair
 from ..core.tables import Tables
 from ..engine.device import free_memory
@@ -16,6 +15,7 @@ from ..engine.forward.architectures import is_hooked
 from ..engine.forward.routes import ROUTES, TOLERANCE, Route, choose_route, eval_mode, logits_at
 from ..engine.forward.write import auto_batch, fill_rows
 from ..errors import InputError
+from .conditionals import conditionals
 from .mlm import MLM
 
 TOKENS = 16  # substituted and predicted at each position

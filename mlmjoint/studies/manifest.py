@@ -14,9 +14,9 @@ from .records import RECORDS, read_manifest, write_manifest
 from .runs import LIBRARIES
 
 WEIGHTS = ("revision", "fingerprint", "vocab_size")  # of the model
-FORMAT = 1  # raised when records change their meaning
+FORMAT = 2  # raised when records change their meaning; 1: "incompatibility" was the interaction
 # What two sittings of a study must agree on; n may grow, and machines may change.
-SAME = ("format", "pairs", "seed", "methods", "extras", "as_published", "dtype")
+SAME = ("format", "pairs", "seed", "methods", "extras", "as_published", "dtype", "joint_size")
 
 
 def describe(
@@ -54,6 +54,7 @@ def describe(
         "vocabulary": vocabulary,
         "dtype": plan.dtype,
         "command": plan.command(folder),
+        **({"joint_size": plan.joint_size} if plan.joint_size else {}),
         "environments": [],
         "n": len(corpus) - counts["skipped"],
     }
@@ -100,7 +101,7 @@ def _check_same(folder: Path, before: dict, after: dict, seed: int, corpus) -> N
     """Refuse to add to records of another model, other data or other settings."""
     old_data, size = before["data"], before["data"]["sentences"]
     start = {**after["data"], "fingerprint": corpora.fingerprint(corpus[:size])}
-    compared = [(key, before[key], after[key]) for key in SAME]
+    compared = [(key, before.get(key), after.get(key)) for key in SAME]
     compared += [("model", before["model"], after["model"])]
     compared += [("sentences", size, min(size, len(corpus))), ("data", old_data, start)]
     for what, old, new in compared:

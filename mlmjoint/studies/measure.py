@@ -8,14 +8,16 @@ from dataclasses import dataclass
 
 import torch
 
-from ..core.conditionals import conditionals
 from ..core.joints import joint
 from ..core.metrics import metrics
 from ..core.tables import Tables
+from ..engine.forward.routes import eval_mode, log_probs_at
+from ..models.conditionals import conditionals
 from ..models.mlm import MLM
 from ..text import text_vocabulary
 from ..text.toy_world import ToyTruth
 from .plan import Plan
+from .records import RULER
 
 STEPS = 40  # of the published Arnold-Gokhale iteration
 PIVOTS = (2, 10)  # ranks among the tokens at A with both positions masked; 1 is HCB's own pivot
@@ -53,8 +55,10 @@ class Measurer:
             values = metrics(tables, plan.methods, true_joint=truth)
             others = variants(tables, plan.methods, truth) if plan.extras else None
         rows = {name: values[name] for name in plan.methods}
+        for row in rows.values():
+            if "iterations" in row:
+                row["passes"] = row.pop("iterations")
         if "ag" in rows:
-            rows["ag"]["passes"] = rows["ag"].pop("iterations")
             rows["ag"]["objective"] = _objective(rows["ag"], tables)
         a, b = job.positions
         tree = None if self.truth is None else self.truth.distance(job.sentence, a, b)
@@ -69,7 +73,7 @@ class Measurer:
             "unary": values["unary"],
             "methods": rows,
             "jsd": {f"{x} {y}": value for (x, y), value in values["jsd"].items()},
-            "incompatibility": values["incompatibility"],
+            **{name: values[name] for name in RULER},
             "variants": others,
             "seconds": round(time.perf_counter() - start, 4),
         }
@@ -78,10 +82,13 @@ class Measurer:
     def _conditionals(self, job: Job) -> Tables:
         plan = self.plan
         pair = self.mlm.pair(list(job.input_ids), job.positions, allow_special=plan.as_published)
-        sets = None if self.vocabulary is None else (self.vocabulary, self.vocabulary)
+        sets, forced = None if self.vocabulary is None else (self.vocabulary, self.vocabulary), None
+        if plan.joint_size:
+            sets, forced = propose(self.mlm, pair, plan.joint_size)
         self._tables = conditionals(
             self.mlm, pair, tokens=sets, batch_size=plan.batch_size, out=self._tables
         )
+        self._tables.forced = forced
         return swap(self._tables) if job.positions[0] > job.positions[1] else self._tables
 
     def _true_joint(self, job: Job, tables: Tables) -> torch.Tensor | None:
@@ -98,7 +105,26 @@ def swap(tables: Tables) -> Tables:
     """The same pair with A and B exchanged, in the same memory: two tables never become four."""
     vectors = tables.log_z_b, tables.log_z_a, tables.log_p_b, tables.log_p_a
     gold, tokens = tables.gold[::-1], tables.tokens and tables.tokens[::-1]
-    return Tables(tables.log_b.t(), tables.log_a.t(), *vectors, gold, tokens, tables.tokenizer)
+    rest = gold, tokens, tables.tokenizer, tables.forced
+    return Tables(tables.log_b.t(), tables.log_a.t(), *vectors, *rest)
+
+
+def propose(mlm: MLM, pair, size: int) -> tuple[tuple[torch.Tensor, torch.Tensor], bool]:
+    """Candidate sets: at each position the ``size`` likeliest tokens with both masked.
+
+    A gold token outside its set takes the place of the least likely one; the flag says if one did.
+    """
+    ids = pair.input_ids.expand(2, -1).to(mlm.device)  # (2, T)
+    at = torch.tensor(pair.positions, device=mlm.device)
+    with eval_mode(mlm.model), torch.inference_mode():
+        logits = log_probs_at(mlm.model, ids, at)  # (2, V)
+    sets, forced = [], False
+    for row, gold in zip(logits, pair.gold, strict=True):
+        chosen = row.topk(min(size, len(row))).indices.cpu()
+        if not bool((chosen == gold).any()):
+            chosen[-1], forced = gold, True
+        sets.append(chosen.sort().values)
+    return (sets[0], sets[1]), forced
 
 
 def _objective(row: dict, tables: Tables) -> float:

@@ -29,6 +29,7 @@ class Plan:
     methods: tuple[str, ...] = METHODS
     extras: bool = True
     as_published: bool = False
+    joint_size: int | None = None
     dtype: str = "float32"
     data_name: str | None = None
     source: str | None = None
@@ -40,6 +41,9 @@ class Plan:
         if self.pairs not in SCHEMES:
             known = ", ".join(SCHEMES)
             raise InputError(f"unknown pair scheme {self.pairs!r}; choose one of {known}")
+        if self.joint_size is not None and not (self.as_published and self.joint_size > 0):
+            needs = "needs --as-published, and must be positive"
+            raise InputError(f"--joint-size {self.joint_size} {needs}")
 
     @property
     def name(self) -> str:
@@ -61,6 +65,7 @@ class Plan:
         words += ["--methods", *self.methods] if self.methods != METHODS else []
         words += ["--no-extras"] if not self.extras else []
         words += ["--as-published"] if self.as_published else []
+        words += ["--joint-size", str(self.joint_size)] if self.joint_size else []
         words += ["--dtype", self.dtype] if self.dtype != "float32" else []
         return shlex.join([*words, "--out", str(folder)])
 

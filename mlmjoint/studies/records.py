@@ -37,6 +37,9 @@ FIELDS = {
     **dict.fromkeys(("extras", "as_published"), bool),
 }
 METRICS = dict.fromkeys(("u_nll", "p_nll", "a_kl", "g_kl"), float)  # of every construction
+# Of the tables alone; what a study was measured without is None in its columns.
+RULER = ("incompatibility", "interaction", "rectangle", "order_gap", "order_gap_ba")
+RULER += ("order_gap_gold",)
 SOLVED = dict.fromkeys(("residual", "passes", "objective"), float)  # of AG as well
 
 
@@ -63,10 +66,14 @@ class Study:
         rows = ({**record.get("variants", {}), **record["methods"]} for record in self.records)
         return [row.get(name, {}).get(metric) for row in rows]
 
-    def jsd(self, first: str, second: str) -> list[float]:
+    def jsd(self, first: str, second: str) -> list[float | None]:
         """The divergence of two constructions, in either order of their names, pair by pair."""
         rows = (record["jsd"] for record in self.records)
         return [row.get(f"{first} {second}", row.get(f"{second} {first}")) for row in rows]
+
+    def ruler(self, name: str) -> list[float | None]:
+        """A measure of the tables alone (``RULER``), pair by pair; None where absent."""
+        return [record.get(name) for record in self.records]
 
 
 def load_study(folder: str | os.PathLike) -> Study:
@@ -233,7 +240,7 @@ def _parse(path: Path, data: bytes, manifest: dict) -> Iterator[dict]:
         "unary": {"u_nll": float},
         "methods": {name: METRICS | (SOLVED if name == "ag" else {}) for name in methods},
         "jsd": {f"{a} {b}": float for a, b in itertools.combinations(methods, 2)},
-        "incompatibility": float,
+        "interaction": float,
         "seconds": float,
         **({"variants": {}} if manifest.get("extras") else {}),
     }
@@ -244,6 +251,9 @@ def _parse(path: Path, data: bytes, manifest: dict) -> Iterator[dict]:
             record = msgspec.json.decode(line)
             if b'inf"' in line:
                 record = _restore(record)
+            # Format 1 had the interaction under the name of the published measure.
+            if isinstance(record, dict) and "interaction" not in record:
+                record["interaction"] = record.pop("incompatibility", None)
             msgspec.convert(record, expected)
             if record["sentence"] in seen:
                 raise ValueError(f"the same sentence as line {seen[record['sentence']]}")

@@ -59,6 +59,7 @@ def study(
     extras : also measure AG after 40 published steps, and HCB with other pivots and directions
     as_published : full vocabulary with [PAD] and [unused], random pairs in the order drawn,
         contiguous pairs that may include [SEP], draws that depend on the row's place in the corpus
+    joint_size : with as_published, candidate sets of this many tokens at each position
     data_name, source : what the manifest calls the data, for ``text:FILE`` and ``jsonl:FILE:FIELD``
     device, dtype, batch_size : see :func:`mlmjoint.load` and :func:`mlmjoint.conditionals`
 

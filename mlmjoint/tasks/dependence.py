@@ -11,12 +11,12 @@ import itertools
 import torch
 from torch import Tensor
 
-from ..core.conditionals import conditionals
 from ..core.joints import Joint, joint
 from ..core.pairs import Pair
 from ..engine.forward.routes import eval_mode, features_at, log_probs_at
 from ..engine.passes.tiles import row_blocks
 from ..errors import InputError
+from ..models.conditionals import conditionals
 from ..models.mlm import MLM
 from ..models.pair_head import PairHead, check_head, decoder_of, joint_of
 

@@ -12,10 +12,10 @@ import torch
 from tqdm import tqdm
 
 from .. import checks
-from ..core.conditionals import conditionals
 from ..core.joints import joint
 from ..engine.forward.routes import eval_mode
 from ..errors import InputError
+from ..models.conditionals import conditionals
 from ..names import METHODS, check_options
 from . import search
 from .predict import ORDERS, Predictor
@@ -191,10 +191,8 @@ def _shown(text) -> str:
 def _method(method, order, masks: list[int], words: bool) -> tuple[str, str | list[int]]:
     """The construction, and the order of its chain as numbers of masks or "conf"."""
     k = len(masks)
-    known = (*METHODS, "chain-conf", "chain")
-    if method is not None and method not in known:
-        names = ", ".join(dict.fromkeys((*METHODS, "chain-conf")))
-        raise InputError(f"unknown method {method!r}; choose from {names}")
+    if method is not None and method not in (*METHODS, "chain"):
+        raise InputError(f"unknown method {method!r}; choose from {', '.join(METHODS)}")
     if order is not None and method not in (None, "chain"):
         raise InputError(f"order= and method={method!r} are both given; leave one out")
     if method is None:

@@ -22,7 +22,6 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from .. import checks, files
-from ..core.conditionals import conditionals
 from ..core.joints import joint
 from ..core.pairs import Pair
 from ..engine.device import pick_device
@@ -30,6 +29,7 @@ from ..engine.forward.architectures import find_head
 from ..engine.forward.routes import eval_mode
 from ..errors import InputError
 from ..models.checkpoints import quiet
+from ..models.conditionals import conditionals
 from ..models.mlm import MLM, load
 from ..models.pair_head import PairHead, decoder_of
 from ..names import SCHEMES

@@ -68,7 +68,7 @@ class TestComparisons:
         study = made(noise=0.0)
         for index, record in enumerate(study.records):
             record["methods"]["ag"]["p_nll"] = record["methods"]["mlm"]["p_nll"] - index**2
-        for predictor in comparisons.PREDICTORS:
+        for predictor in ("interaction", "objective"):
             row = comparisons.prediction_sheet([study], predictor).rows[0]
             assert [entry.value for entry in row[1:-1]] == pytest.approx([1, 1, 1])
 

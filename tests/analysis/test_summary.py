@@ -43,14 +43,15 @@ def test_p_values_are_corrected_over_the_column(stored):
     assert [row[2].value for row in shown] == pytest.approx(stats.holm(raw)) != pytest.approx(raw)
 
 
-def test_jsd_and_incompatibility(stored):
+def test_jsd_and_inconsistency(stored):
     sheet = summary.jsd_sheet(stored)
     assert sheet.columns == ["", "MRF", "AG"]
     assert sheet.rows[0][1].value == pytest.approx(0.2)
     assert sheet.rows[1][1] is None
-    row = summary.incompatibility_sheet([stored]).rows[0]
-    values = [record["incompatibility"] for record in stored.records]
-    assert row[1].value == pytest.approx(np.mean(values)) and row[3].value == 60
+    row = summary.ruler_sheet([stored]).rows[0]
+    values = [record["interaction"] for record in stored.records]
+    assert row[1] is None  # measured under format 1, when the published measure was not
+    assert row[2].value == pytest.approx(np.mean(values)) and row[-1].value == 60
 
 
 def test_bins_of_twenty_or_fewer_are_dropped(stored, tmp_path):

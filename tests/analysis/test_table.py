@@ -86,7 +86,9 @@ class TestFormats:
         every += [claims.tally(some), claims.grid(some), claims.verdict_sheet(some, "x")]
         names = ("against", "steps", "spread", "neighbours")
         every += [getattr(comparisons, f"{name}_sheet")(studies) for name in names]
-        every += [comparisons.prediction_sheet(studies[:1], p) for p in comparisons.PREDICTORS]
+        every += [
+            comparisons.prediction_sheet(studies[:1], p) for p in ("interaction", "objective")
+        ]
         every += [distance.bin_sheet(studies[0], doubling=True, more_than=1)]
         every += [sheet.turned() for sheet in every if sheet.rows]
         text = table.render(every, "latex")

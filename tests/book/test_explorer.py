@@ -13,7 +13,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 import mlmjoint
 from book.make import explorer
 from book.make.examples import EXAMPLES, Example
-from mlmjoint.core.joints import METHODS
+from book.make.explorer import METHODS
 from mlmjoint.errors import InputError
 from mlmjoint.models.wheels import CHECKPOINTS
 from mlmjoint.text import corpora, text_vocabulary

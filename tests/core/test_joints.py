@@ -335,7 +335,8 @@ def test_every_construction_states_problem_example_and_equation():
     runner.run(first, clear_globs=False)
     documented = {test.name.rpartition(".")[2]: test for test in others if test.examples}
     labels = (ROOT / "book" / "notation.md").read_text(encoding="utf-8")
-    for function in (*constructions.CONSTRUCTIONS.values(), constructions.ag_cells):
+    own = constructions.ag_cells, constructions.copula_cells
+    for function in (*constructions.CONSTRUCTIONS.values(), *own):
         test = documented[function.__name__]
         test.globs = dict(first.globs)
         assert runner.run(test).failed == 0 and test.examples

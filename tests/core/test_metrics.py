@@ -6,7 +6,19 @@ import warnings
 import pytest
 import torch
 import twins
-from twins import ALL, all_numbers, double, kl_sum, pairs, random_joint, random_tables, tables_of
+from twins import (
+    ALL,
+    COPULAS,
+    MEASURES,
+    RULER,
+    all_numbers,
+    double,
+    kl_sum,
+    pairs,
+    random_joint,
+    random_tables,
+    tables_of,
+)
 
 from mlmjoint.core import joints
 from mlmjoint.core.metrics import metrics
@@ -15,6 +27,7 @@ from mlmjoint.engine.passes import tiles
 from mlmjoint.errors import InputError
 
 NAMES = ("u_nll", "p_nll", "a_kl", "g_kl")
+NEW = ("chain-conf", *COPULAS)
 
 
 def brute_force(tables, **options):
@@ -25,13 +38,13 @@ def brute_force(tables, **options):
 
 def check_equal(found, expected, rel, methods=ALL, **slack):
     for name in methods:
-        for key in NAMES:
+        for key in MEASURES:
             known = pytest.approx(expected[name][key], rel=rel, **slack)
             assert found[name][key] == known, (name, key)
     for pair in pairs(methods):
         assert found["jsd"][pair] == pytest.approx(expected["jsd"][pair], rel=rel, **slack), pair
-    for part in ("incompatibility", "unary"):
-        assert found[part] == pytest.approx(expected[part], rel=rel, **slack)
+    for part in (*RULER, "unary"):
+        assert found[part] == pytest.approx(expected[part], rel=rel, **slack), part
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +96,8 @@ def test_any_shape(shape):
 def test_a_true_joint_is_compatible_and_recovered():
     truth = random_joint(20, 15, seed=1)
     found = metrics(tables_of(truth), methods=ALL, true_joint=truth, tol=1e-9)
-    assert found["incompatibility"] < 1e-15
+    assert max(found["interaction"], found["incompatibility"], found["order_gap"]) < 1e-12
+    assert found["rectangle"] < 1e-9
     for name in ("hcb", "ag", "chain-ab", "chain-ba", "chain-mean", "chain-geo", "gibbs"):
         assert found[name]["a_kl"] < 1e-9
         assert found[name]["kl_true"] < 1e-9
@@ -116,7 +130,7 @@ def test_without_gold_the_gold_metrics_are_none():
     found = metrics(random_tables(5, gold=None), methods=ALL)
     assert found["unary"]["u_nll"] is None
     for name in ALL:
-        assert [found[name][key] for key in ("u_nll", "p_nll", "g_kl")] == [None] * 3
+        assert [found[name][key] for key in MEASURES if key[0] != "a"] == [None] * 5
         assert found[name]["a_kl"] >= 0
 
 
@@ -157,7 +171,7 @@ def test_repeated_methods_count_once_and_none_is_allowed():
     tables = random_tables(6)
     assert list(metrics(tables, methods=("mrf", "mrf"))["jsd"]) == []
     nothing = metrics(tables, methods=())
-    assert set(nothing) == {"unary", "incompatibility", "jsd"}
+    assert set(nothing) == {"unary", "jsd", "order_gap_gold", *RULER}
     full = metrics(tables, methods=("mrf",))
     assert nothing["incompatibility"] == pytest.approx(full["incompatibility"])
 
@@ -234,5 +248,5 @@ def test_a_context_without_probability_is_infinitely_far():
     crossed[1:, 1:] = eye[1:, 1:].flip(0)
     tables = tables_from_arrays(eye, crossed, gold=(1, 1))
     found = metrics(tables, methods=("mrf", "ag"))
-    assert found["mrf"] == dict.fromkeys(NAMES, math.inf)
+    assert [found["mrf"][name] for name in NAMES] == [math.inf] * 4
     assert math.isfinite(found["ag"]["a_kl"])

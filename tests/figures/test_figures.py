@@ -178,7 +178,7 @@ class TestTraining:
         ends = {LABELS[n]: (STEPS[-1], v[-1] / ERRORS["mlm"][-1]) for n, v in ERRORS.items()}
         assert {text.get_text(): text.xy for text in share.texts} == ends
         assert min(np.diff(sorted(text.get_position()[1] for text in share.texts))) > 0.04
-        clash = panels["incompatibility"]
+        clash = panels["interaction"]
         assert np.allclose(clash.lines[0].get_ydata(), [0.1, 0.4, 0.2])
         (band,) = clash.collections
         assert {0.05, 0.5} <= {round(y, 9) for y in band.get_paths()[0].vertices[:, 1]}

@@ -50,7 +50,7 @@ class TestRecords:
                 assert {"u_nll", "p_nll", "a_kl", "g_kl"} <= set(row)
             assert {"residual", "passes", "objective"} <= set(record["methods"]["ag"])
             assert record["methods"]["ag"]["residual"] <= 1e-5
-            assert len(record["jsd"]) == 45 and record["incompatibility"] > 0
+            assert len(record["jsd"]) == 78 and record["incompatibility"] > 0
 
     def test_numbers_are_those_of_the_package(self, mlm, whole):
         record = whole.records[5]

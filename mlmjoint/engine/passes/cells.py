@@ -1,13 +1,14 @@
 """A joint as a function of one cell of each table: no construction needs a V×V table of its own.
 
-Every construction of the paper is one of three families, with a vector per axis:
+Every construction is one of four families, with a vector per axis, or two in the last:
 
 ========  =====================================================  ==============================
 family    log μ_ij                                               constructions
 ========  =====================================================  ==============================
-product   ca·log p(a|b) + cb·log p(b|a) + row_i + col_j          mlm mrf mrf-l hcb chain-* (geo)
+product   ca·log p(a|b) + cb·log p(b|a) + row_i + col_j          mlm mrf* hcb chain-* (not mean)
 mixture   log( p(a|b)·e^col_j + p(b|a)·e^row_i )                 chain-mean, gibbs
 ag        log( p(a|b) + p(b|a) ) − log( e^row_i + e^col_j )      ag
+copula    the same + row'_i + col'_j                             ag-copula
 ========  =====================================================  ==============================
 """
 
@@ -25,8 +26,8 @@ class Cells:
     """log μ as a function of the tables: see the module's table of families."""
 
     family: str
-    row: Tensor  # (Va,) float64
-    col: Tensor  # (Vb,) float64
+    row: Tensor  # (Va,) float64; (Va, 2) for "copula"
+    col: Tensor  # (Vb,) float64; (Vb, 2)
     ca: float = 1.0
     cb: float = 1.0
 
@@ -39,7 +40,10 @@ class Cells:
             return out + self.cb * log_b if self.cb else out
         if self.family == "mixture":
             return torch.logaddexp(log_a + col, log_b + row)
-        return torch.logaddexp(log_a, log_b) - torch.logaddexp(row, col)
+        if self.family == "ag":
+            return torch.logaddexp(log_a, log_b) - torch.logaddexp(row, col)
+        (row, scale_a), (col, scale_b) = row.unbind(-1), col.unbind(-1)
+        return torch.logaddexp(log_a, log_b) - torch.logaddexp(row, col) + scale_a + scale_b
 
     def log_block(self, log_a, log_b, rows=slice(None), cols=slice(None)) -> Tensor:
         """log μ for a block of rows and columns, given that block of each table."""
@@ -51,11 +55,20 @@ class Cells:
             return replace(self, row=self.row + amount, col=self.col + amount)
         if self.family == "ag":
             return replace(self, row=self.row - amount, col=self.col - amount)
+        if self.family == "copula":
+            amount = self.row.new_tensor([0.0, amount])
         return replace(self, row=self.row + amount)
+
+    def scale(self, row: Tensor, col: Tensor) -> Cells:
+        """The joint of a product or of "ag" with row_i + col_j added to log μ_ij."""
+        if self.family == "product":
+            return replace(self, row=self.row + row, col=self.col + col)
+        row, col = torch.stack([self.row, row], 1), torch.stack([self.col, col], 1)
+        return Cells("copula", row, col)
 
     @property
     def reach(self) -> float:
-        """How far (in nats) a sum over e^row and e^col goes from one; 0 for a product."""
-        if self.family == "product":
+        """How far (in nats) a sum over e^row and e^col goes from one; 0 where logs are kept."""
+        if self.family in ("product", "copula"):
             return 0.0
         return float(torch.cat([self.row, self.col]).abs().max())

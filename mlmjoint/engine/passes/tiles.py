@@ -63,8 +63,10 @@ class Tiles:
 
     def log(self, name: str, i: slice, j: slice) -> Tensor:
         """A tile of the table ``name`` ("log_a" or "log_b"), log 0 raised to FLOOR."""
-        tile = self.room(name, i, j).copy_(getattr(self.tables, name)[i, j])
-        return tile.clamp_(min=FLOOR[self.dtype])
+        table, out = getattr(self.tables, name)[i, j], self.room(name, i, j)
+        if table.dtype == self.dtype:
+            return torch.clamp(table, min=FLOOR[self.dtype], out=out)
+        return out.copy_(table).clamp_(min=FLOOR[self.dtype])
 
     def zeros(self, *size: int) -> Tensor:
         """float64 sums of this size, all zero; a scalar without one."""

@@ -6,10 +6,10 @@ import torch
 from tqdm import tqdm
 
 from .. import arrays, checks
+from ..core.tables import Tables
 from ..engine.forward.routes import Route, choose_route, eval_mode, logits_at
 from ..engine.forward.write import fill_rows, normalise_rows, table_memory
 from ..errors import InputError
-from .tables import Tables
 
 Tensor = torch.Tensor
 

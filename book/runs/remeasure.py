@@ -1,0 +1,138 @@
+"""Measure the pairs of stored studies again with the present code, and compare every old column.
+
+    python -m book.runs.remeasure toy-toy-random --first 200
+    python -m book.runs.remeasure en-small-xsum-random --texts FOLDER
+
+The new records are in results/full/remeasured/STUDY, resumable like any study, until the study's
+own n is reached: then they take the old ones' place. runs/remeasured.json has the largest
+differences.
+FOLDER has the texts that are not shipped, under the names that the studies' commands use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import shutil
+from pathlib import Path
+
+import mlmjoint
+from mlmjoint import files
+from mlmjoint.cli import study as command
+from mlmjoint.errors import InputError
+from mlmjoint.studies import plan as plans
+from mlmjoint.studies import start_run
+from mlmjoint.studies.plan import Plan
+from mlmjoint.studies.records import RECORDS, Study, write_manifest
+from mlmjoint.studies.study import run
+from mlmjoint.text import corpora
+
+FOLDER = "remeasured"
+LEFT_OUT = ("seconds", "passes")  # of machines and solvers, not of pairs
+
+
+class Enough(Exception):
+    """As many pairs as asked for are measured."""
+
+
+def plan_of(study: Study, texts: Path | None) -> Plan:
+    """The plan that a study's stored command describes, with every construction of today."""
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    args = parser.parse_args(shlex.split(study.manifest["command"])[2:])
+    spec = corpora.parse(args.data)
+    if spec.path:
+        if texts is None:
+            raise InputError(f"{study.name} was measured on {spec.path}; give its folder, --texts")
+        spec = corpora.Spec(spec.kind, str(texts / spec.path), spec.fields)
+    return Plan(
+        args.model, str(spec), args.pairs or "random", args.n, args.seed, tuple(plans.METHODS),
+        data_name=args.data_name, source=study.manifest["data"]["source"], device="cpu",
+    )  # fmt: skip
+
+
+def remeasure(name: str, first: int | None, texts: Path | None) -> dict:
+    """Measure the first pairs of a study, all by default; the largest difference of each column."""
+    old = plans.read("full", name)
+    folder = files.profile_folder("full") / FOLDER / name
+    wanted = min(first or old.manifest["n"], old.manifest["n"])
+
+    def count(_) -> None:
+        if (folder / RECORDS).read_bytes().count(b"\n") >= wanted:
+            raise Enough
+
+    try:
+        if not (folder / RECORDS).exists() or len(mlmjoint.load_study(folder).records) < wanted:
+            run(plan_of(old, texts), folder, progress="log", on_record=count)
+    except Enough:
+        pass
+    new = mlmjoint.load_study(folder)
+    for part in ("data", "model"):
+        if new.manifest[part]["fingerprint"] != old.manifest[part]["fingerprint"]:
+            raise InputError(f"{name}: {part} is not what it was; check its file")
+    row = {"study": name, "n": len(new.records), "of": old.manifest["n"], **compare(old, new)}
+    if len(new.records) == len(old.records) == old.manifest["n"] and old.manifest["format"] == 1:
+        replace(old, new)
+    return row
+
+
+def compare(old: Study, new: Study) -> dict:
+    """For each old column the largest difference, absolute and relative to its mean."""
+    again = {record["sentence"]: record for record in new.records}
+    worst: dict[str, float] = {}
+    size: dict[str, list[float]] = {}
+    for record in old.records:
+        if record["sentence"] not in again:
+            continue
+        values = dict(_numbers(again[record["sentence"]]))
+        for key, value in _numbers(record):
+            column = f"{key[0]} {key[-1]}" if len(key) > 1 else key[0]
+            gap = 0.0 if value == values[key] else abs(value - values[key])
+            worst[column] = max(worst.get(column, 0.0), gap)
+            size.setdefault(column, []).append(abs(value))
+    relative = {c: gap / (sum(size[c]) / len(size[c]) or 1.0) for c, gap in worst.items()}
+    return {"largest": worst, "relative": relative}
+
+
+def _numbers(value, path=()):
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        if key in LEFT_OUT:
+            continue
+        if isinstance(inner, dict):
+            yield from _numbers(inner, (*path, key))
+        elif isinstance(inner, (int, float)):
+            yield (*path, key), inner
+
+
+def replace(old: Study, new: Study) -> None:
+    """The new records where the old ones were, under the command and data that they had."""
+    place = files.study_folder("full", old.name)
+    kept = {key: old.manifest[key] for key in ("command", "data")}
+    shutil.copyfile(new.folder / RECORDS, place / RECORDS)
+    write_manifest(place, {**new.manifest, **kept})
+    shutil.rmtree(new.folder)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("studies", nargs="+", metavar="STUDY")
+    parser.add_argument("--first", type=int, metavar="N", help="pairs (default: all of the study)")
+    parser.add_argument("--texts", type=Path, metavar="DIR")
+    options = parser.parse_args()
+    about = {"command": "python -m book.runs.remeasure STUDY --texts DIR", "seed": 0}
+    ran = start_run("remeasured", "cpu", model="of each study", data="of each study", **about)
+    for name in options.studies:
+        row = remeasure(name, options.first, options.texts)
+        ran.rows = [other for other in ran.rows if other["study"] != name]
+        ran.add(**row)
+        worst = max(row["relative"], key=row["relative"].get)
+        print(
+            f"{name}: {row['n']} of {row['of']} pairs; largest: {worst} "
+            f"{row['largest'][worst]:.2g} ({row['relative'][worst]:.2g} of its mean)",
+            flush=True,
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
