@@ -7,7 +7,7 @@ from dataclasses import fields
 import torch
 
 from ..train.recipes import RECIPES
-from ..train.settings import Job, Settings
+from ..train.settings import CHOICES, Job, Settings
 from ..train.train import train
 
 
@@ -16,7 +16,7 @@ def add_arguments(parser) -> None:
     add_fields(parser, Job, recipes=", ".join(RECIPES))
     for f in fields(Settings):
         text = f"default: the recipe's, else {f.default}"
-        parser.add_argument(_flag(f), type=_kind(f), help=text)
+        parser.add_argument(_flag(f), type=_kind(f), choices=CHOICES.get(f.name), help=text)
 
 
 def add_fields(parser, cls, **words) -> None:
@@ -42,6 +42,8 @@ def run(args) -> int:
         return 0
     for row in card["evaluation"]:
         print(f"U-PPL {row['uppl']:.2f}  {row['source']} ({row['tokens']:,} tokens)")
+    if judged := card.get("nsp"):
+        print(f"next sentences: {judged['accuracy']:.1%} of {judged['pairs']:,} held-out pairs")
     print(f"{card['name']} written to {args.out}")
     return 0
 

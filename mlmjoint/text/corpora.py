@@ -21,15 +21,17 @@ from .toy_world import ToyTruth, ToyWorld
 SHIPPED = {"captions": None, "reactions": None, "antibodies": "heavy", "antibodies-light": "light"}
 TOY_SENTENCES = 200
 TOY_SOURCE = "mlmjoint.toyworld"  # what manifests call the toy world
+WITH_FIELDS = ("jsonl", "tsv")  # kinds of files in which a field must be named
+SPECS = "text:FILE, jsonl:FILE:FIELD[,FIELD] or tsv:FILE:COLUMN[,COLUMN]"
 
 
 @dataclass(frozen=True)
 class Spec:
     """A data argument taken apart; ``str()`` puts it together again."""
 
-    kind: str  # "text", "jsonl", or the name of a corpus
+    kind: str  # "text", "jsonl", "tsv", or the name of a corpus
     path: str = ""  # a file or folder, "" if none was given
-    fields: tuple[str, ...] = ()  # of a JSON Lines file
+    fields: tuple[str, ...] = ()  # of a JSON Lines file; columns of a table
 
     def __str__(self) -> str:
         return ":".join(filter(None, (self.kind, self.path, ",".join(self.fields))))
@@ -49,14 +51,13 @@ def parse(text: str, bare: str | None = None) -> Spec:
     """
     kind, _, path = text.partition(":")
     fields: tuple[str, ...] = ()
-    if bare and kind not in ("text", "jsonl"):
+    if bare and kind not in ("text", *WITH_FIELDS):
         kind, path = bare, text
-    if kind == "jsonl":
+    if kind in WITH_FIELDS:
         path, _, names = path.rpartition(":")
         fields = tuple(names.split(",")) if names else ()
-    if kind in ("text", "jsonl") and not (path and (kind == "text" or fields)):
-        remedy = "write text:FILE or jsonl:FILE:FIELD[,FIELD]"
-        raise InputError(f"data {text!r} names no file or field; {remedy}")
+    if kind in ("text", *WITH_FIELDS) and not (path and (kind == "text" or fields)):
+        raise InputError(f"data {text!r} names no file or field; write {SPECS}")
     return Spec(kind, path, fields)
 
 
@@ -99,8 +100,9 @@ def corpus(spec: str, n: int | None = None, seed: int = 0) -> Corpus:
     """The sentences a specification names.
 
     ``captions``, ``reactions``, ``antibodies`` (heavy chains) and ``antibodies-light`` are shipped;
-    ``toy`` samples the toy grammar with ``seed``; ``text:FILE`` and ``jsonl:FILE:FIELD[,FIELD]``
-    are a user's own; ``snli-dev`` and ``xsum-validation`` are official splits. Of these, ``n``
+    ``toy`` samples the toy grammar with ``seed``; ``text:FILE``, ``jsonl:FILE:FIELD[,FIELD]`` and
+    ``tsv:FILE:COLUMN[,COLUMN]`` (tab-separated, a line of names first, no quotes) are a user's own;
+    ``snli-dev`` and ``xsum-validation`` are official splits. Of these, ``n``
     sentences are chosen by a hash of (seed, sentence), so that a larger n only adds to a smaller
     one; without n all come, in their own order, and repeated sentences come once.
 
@@ -120,6 +122,10 @@ def corpus(spec: str, n: int | None = None, seed: int = 0) -> Corpus:
     elif data.kind == "jsonl":
         source = f"{data.path} field {','.join(data.fields)}"
         rows = _jsonl_rows(checks.path(data.path), data.fields)
+    elif data.kind == "tsv":
+        source = f"{data.path} column {','.join(data.fields)}"
+        table = enumerate(columns(data), 2)
+        rows = ((f"line {number}", text) for number, row in table for text in row)
     elif data.kind in hub.SPLITS:
         n = n or (1000 if in_order else None)
         source, rows = hub.rows(data.kind, data.path)
@@ -153,7 +159,29 @@ def drawn(sentences: Iterable[Sentence], seed: int) -> list[Sentence]:
 
 def names() -> list[str]:
     """Every specification that :func:`corpus` accepts, as a user would write it."""
-    return [*SHIPPED, "toy", *hub.SPLITS, "text:FILE", "jsonl:FILE:FIELD[,FIELD]"]
+    files_of_users = ("text:FILE", "jsonl:FILE:FIELD[,FIELD]", "tsv:FILE:COLUMN[,COLUMN]")
+    return [*SHIPPED, "toy", *hub.SPLITS, *files_of_users]
+
+
+def columns(spec: Spec) -> list[tuple[str, ...]]:
+    """The named columns of a tab-separated file, one tuple for each line after the first."""
+    path = checks.path(spec.path)
+    lines = [line.rstrip("\r\n").split("\t") for line in _lines(path, newline="\n")]
+    header = lines[0] if lines else []
+    for name in spec.fields:
+        if name not in header:
+            raise InputError(
+                f"{path} has no column {name!r} (it has {', '.join(header)}); name one of these"
+            )
+    places, rows = [header.index(name) for name in spec.fields], []
+    for number, cells in enumerate(lines[1:], 2):
+        if len(cells) != len(header):
+            raise InputError(
+                f"line {number} of {path} has {len(cells)} columns and its first line "
+                f"{len(header)}; separate columns by one tab"
+            )
+        rows.append(tuple(cells[k] for k in places))
+    return rows
 
 
 def _collect(rows, keep_repeats: bool, limit: int | None) -> tuple[list[Sentence], dict]:

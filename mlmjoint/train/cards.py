@@ -32,7 +32,7 @@ def describe_model(folder: Path, model) -> dict:
     """The model's shape, and the size and digest of its weights file."""
     config, weights = model.config, Path(folder) / "model.safetensors"
     return {
-        "class": type(model).__name__,
+        "class": (config.architectures or [type(model).__name__])[0],
         "vocabulary": config.vocab_size,
         "layers": config.num_hidden_layers,
         "hidden_size": config.hidden_size,

@@ -17,7 +17,7 @@ class AllMaskedBatches(MaskedBatches):
 
     def __init__(self, tokenizer, *others):
         super().__init__(tokenizer, *others)
-        self._collate = DataCollatorForLanguageModeling(
+        self._mask.collate = DataCollatorForLanguageModeling(
             tokenizer, mask_replace_prob=1.0, random_replace_prob=0.0
         )
 

@@ -34,6 +34,38 @@ def epoch_order(lengths: np.ndarray, batch_size: int, seed: int, epoch: int, win
     return np.concatenate([rng.permutation(batches).ravel(), order[whole:]])
 
 
+class Masks:
+    """BERT's masks: of the tokens chosen, 80 % become [MASK], 10 % a random token, 10 % stay.
+
+    ids: the text; with settings.random_tokens "unigram" a random token is one of the text's, drawn
+        by its frequency there, and otherwise one of the vocabulary, all equally likely.
+    """
+
+    def __init__(self, tokenizer, ids: list[list[int]], settings: Settings, seed: int):
+        self.settings, self.seed, self.unigram = settings, seed, None
+        if settings.random_tokens == "unigram":
+            counts = torch.bincount(torch.tensor([i for row in ids for i in row])).double()  # (V,)
+            counts[[i for i in tokenizer.all_special_ids if i < len(counts)]] = 0.0
+            self.unigram = counts
+        share = 0.0 if self.unigram is not None else 0.1
+        self.collate = DataCollatorForLanguageModeling(tokenizer, random_replace_prob=share)
+
+    def __call__(self, rows: list[dict], step: int) -> dict:
+        """The rows of a step as one padded batch, with masks that depend on (seed, step) alone."""
+        seed = mix_seed(self.seed, step * self.settings.batch_size)
+        generator = self.collate.generator = torch.Generator().manual_seed(seed)
+        self.collate.mlm_probability = self.settings.mask_rate_at(step)
+        batch = dict(self.collate(rows))
+        if self.unigram is not None:
+            # The collator has left every token that it did not mask: draw a half of those anew.
+            ids, mask = batch["input_ids"], self.collate.tokenizer.mask_token_id
+            left = (batch["labels"] != -100) & (ids != mask)  # (B, T)
+            drawn = left & (torch.rand(ids.shape, generator=generator) < 0.5)  # (B, T)
+            if n := int(drawn.sum()):
+                ids[drawn] = torch.multinomial(self.unigram, n, True, generator=generator)
+        return batch
+
+
 class MaskedBatches:
     """``batches[n]``: the sentences of step n with BERT's masks (80/10/10), and their labels.
 
@@ -46,7 +78,10 @@ class MaskedBatches:
         lengths = np.array([len(ids) for ids in self.ids])
         order = partial(epoch_order, lengths, settings.batch_size, seed)
         self._order = lru_cache(maxsize=2)(order)  # a batch may span two epochs
-        self._collate = DataCollatorForLanguageModeling(tokenizer)
+        self._mask = Masks(tokenizer, self.ids, settings, seed)
+
+    def __len__(self) -> int:
+        return len(self.ids)
 
     def rows(self, step: int) -> list[list[int]]:
         """The token ids of a step's sentences, without masks."""
@@ -55,30 +90,29 @@ class MaskedBatches:
         return [self.ids[self._order(epoch)[place]] for epoch, place in draws]
 
     def __getitem__(self, step: int) -> dict:
-        seed = mix_seed(self.seed, step * self.settings.batch_size)
-        self._collate.generator = torch.Generator().manual_seed(seed)
-        self._collate.mlm_probability = self.settings.mask_rate_at(step)
-        return dict(self._collate([{"input_ids": ids} for ids in self.rows(step)]))
+        return self._mask([{"input_ids": ids} for ids in self.rows(step)], step)
 
     def digest(self) -> str:
         """SHA-256 of the text as the model reads it."""
         return hashlib.sha256(json.dumps(self.ids).encode()).hexdigest()
 
 
-def masked_loss(model, batch: dict) -> tuple[Tensor, int]:
-    """(sum of -log p of the gold token at the chosen positions, their number).
+def masked_loss(model, batch: dict, hidden: Tensor | None = None) -> tuple[Tensor, int]:
+    """(sum of -log p of the gold token at the chosen positions, their number): eq-mlm-loss.
 
     The ratio is the loss of transformers' MaskedLM models; where the head is known, it runs at the
-    chosen positions only.
+    chosen positions only. ``hidden``, the last layer (B, T, d), is computed unless it is given.
     """
     chosen = batch["labels"] != -100  # (B, T)
     gold = batch["labels"][chosen]  # (n,)
-    inputs = {key: batch[key] for key in ("input_ids", "attention_mask")}
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    inputs = {key: batch[key] for key in names if key in batch}
     head = find_head(model)
     if head is None:
         logits = model(**inputs).logits[chosen]  # (n, V)
     else:
-        logits = head.logits(model.base_model(**inputs)[0][chosen])  # (n, V)
+        hidden = model.base_model(**inputs)[0] if hidden is None else hidden
+        logits = head.logits(hidden[chosen])  # (n, V)
     return cross_entropy(logits.float(), gold, reduction="sum"), len(gold)
 
 

@@ -27,6 +27,7 @@ LIMITS = {
     **dict.fromkeys(("mask_rate", "final_mask_rate"), _MASKS),
     **dict.fromkeys(("dropout", "final_dropout", "valid_fraction"), _SHARE),
 }
+CHOICES = {"random_tokens": ("uniform", "unigram")}
 
 
 def mix_seed(*numbers: int) -> int:
@@ -49,6 +50,8 @@ def _check_numbers(options) -> None:
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if not (is_number and math.isfinite(value) and fits(value)):
                 raise InputError(f"{f.name} is {value!r}; {remedy}")
+        elif value not in CHOICES.get(f.name, (value,)):
+            raise InputError(f"{f.name} is {value!r}; choose {' or '.join(CHOICES[f.name])}")
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,8 @@ class Settings:
     decay_fraction: float = 0.4  # the last share of the steps
     mask_rate: float = 0.15
     final_mask_rate: float | None = None  # reached linearly during the decay
+    # What a tenth of the chosen tokens become: any of the vocabulary, or by its share of the text.
+    random_tokens: str = "uniform"
     dropout: float = 0.1
     final_dropout: float | None = None  # during the decay
     weight_decay: float = 0.01  # of matrices; biases and norms have none
@@ -109,7 +114,13 @@ class Job:
     """The options of `mlmjoint train` besides the settings, each with its help text."""
 
     data: Sequence[str] = option(
-        (), "text file or jsonl:FILE:FIELD[,FIELD]; the recipe toy makes its own", metavar="SPEC"
+        (),
+        "text file, jsonl:FILE:FIELD[,FIELD] or tsv:FILE:COLUMN[,COLUMN]; with --nsp a tsv of "
+        "documents and their sentences in order; the recipe toy makes its own",
+        metavar="SPEC",
+    )
+    nsp: bool = option(
+        False, "train next-sentence prediction too, from --data", action="store_true"
     )
     out: str = option(
         None, "folder for weights, card and checkpoints; run again to resume", required=True

@@ -14,7 +14,7 @@ import torch
 from .. import checks, files
 from ..errors import InputError
 from ..models.checkpoints import quiet, read_folder, save_folder
-from . import cards, recipes, toy
+from . import cards, nsp, recipes, toy
 from .checkpoints import leads
 from .data import Text, bare_spec, read_text
 from .masking import MaskedBatches, masked_loss, set_dropout, unary_perplexity
@@ -24,7 +24,8 @@ from .settings import EXLM, Job, Settings
 # The options that the recipe toy takes: it makes its own text, split and card.
 TOY = ("out", "recipe", "seed", "device", "save_every", "architecture", *EXLM)
 # The options that decide the weights, besides the settings.
-DECISIVE = ("repeats", "exclude", "valid_fraction", "monitor", "save_every", "architecture", *EXLM)
+DECISIVE = ("nsp", "repeats", "exclude", "valid_fraction", "monitor", "save_every")
+DECISIVE += ("architecture", *EXLM)
 
 
 def train(data, out, recipe: str | Recipe = "scratch", **options) -> dict | None:
@@ -57,19 +58,26 @@ def train(data, out, recipe: str | Recipe = "scratch", **options) -> dict | None
         raise InputError(f"the recipe {recipe.name} has no text to train on; give it with --data")
     trials = cards.read_trials(job.trials) if job.trials else None
     out = checks.output_folder(out).resolve()  # snapshots go next to it
-    text = toy.draw_text(recipe, job.seed) if is_toy else read_text(job)
+    documents = held_out = {}
+    if job.nsp:
+        text, documents, held_out = nsp.read_text(job)
+    else:
+        text = toy.draw_text(recipe, job.seed) if is_toy else read_text(job)
     states = {name: getattr(job, name) for name in EXLM} if job.architecture == "exlm" else None
     model, tokenizer = recipes.initialise(recipe, text.unique, job.seed, job.initialiser, states)
+    if job.nsp:
+        model, tokenizer = nsp.with_next_sentence(model, tokenizer)
     snapshots = {
         step: out.with_name(f"{out.name}-step-{step:05d}")
         for step in recipe.snapshots
         if step < settings.steps
     }
-    training = _fit(model, tokenizer, text, settings, job, out, snapshots)
+    training = _fit(model, tokenizer, text, settings, job, out, snapshots, documents)
     if not leads():
         return None
     write_model(model, tokenizer, out)
     truth = toy.TruthGap(text.scored[0][1], tokenizer, text.unique) if is_toy else None
+    judged = _judge(model, tokenizer, held_out, settings, job) if len(held_out) > 1 else None
     name, initialiser = job.name or recipe.name, None
     if recipe.initialiser:
         initialiser = {"source": MINILM.source, "licence": MINILM.licence}
@@ -89,6 +97,7 @@ def train(data, out, recipe: str | Recipe = "scratch", **options) -> dict | None
             "training": {**training, "kept_step": step},
             "evaluation": _score(stored, tokenizer, text, job),
             **({"truth": truth.measure(stored)} if truth else {}),
+            **({"nsp": judged} if judged else {}),
             "hardware": cards.hardware(training["device"]),
             "versions": files.versions(*cards.PACKAGES),
             "trials": trials,
@@ -106,19 +115,21 @@ def _check_toy(job: Job) -> None:
             raise InputError(f"the recipe toy makes its own text, split and card; leave out {flag}")
 
 
-def _fit(model, tokenizer, text: Text, settings: Settings, job: Job, out: Path, snapshots) -> dict:
-    """Run the loop with the masked loss; returns what a card says about training."""
+def _fit(model, tokenizer, text: Text, settings, job: Job, out: Path, snapshots, documents) -> dict:
+    """Run the loop with BERT's loss, or losses; returns what a card says about training."""
     from .loop import fit  # accelerate is an extra
 
     settings = replace(settings, batch_size=min(settings.batch_size, len(text.training)))
     limit = min(tokenizer.model_max_length, model.config.max_position_embeddings)
-    batch, loss, facts = MaskedBatches, masked_loss, {}
-    if job.architecture == "exlm":
+    batch, loss, facts, source = MaskedBatches, masked_loss, {}, text.training
+    if job.nsp:
+        batch, loss, source = nsp.NextSentences, nsp.pretraining_loss, documents
+    elif job.architecture == "exlm":
         from .exlm import AllMaskedBatches, path_loss
 
         batch, loss = AllMaskedBatches, path_loss
         facts = {name: getattr(job, name) for name in ("architecture", *EXLM)}
-    batches = batch(tokenizer, text.training, settings, job.seed, limit)
+    batches = batch(tokenizer, source, settings, job.seed, limit)
 
     def on_step(step):
         set_dropout(model, settings.dropout_at(step))
@@ -134,8 +145,19 @@ def _fit(model, tokenizer, text: Text, settings: Settings, job: Job, out: Path, 
     options["facts"] = {"text": batches.digest(), **facts}
     with quiet():
         run = fit(model, batches, loss, settings, out, evaluate, on_step, **options)
-    epochs = round(settings.steps * settings.batch_size / len(text.training), 2)
+    epochs = round(settings.steps * settings.batch_size / len(batches), 2)
     return {**run, "epochs": epochs}
+
+
+def _judge(model, tokenizer, documents, settings: Settings, job: Job) -> dict:
+    """The card's accuracy of next sentences on held-out documents, with its interval."""
+    limit = min(tokenizer.model_max_length, model.config.max_position_embeddings)
+    pairs = nsp.NextSentences(tokenizer, documents, settings, job.seed, limit)
+    sample = pairs.sample(job.score_limit or len(pairs))
+    hits = nsp.correct(nsp.next_sentence_scores(model, pairs, sample), sample)
+    error = 1.96 * float(np.sqrt(hits.mean() * (1 - hits.mean()) / len(hits)))
+    numbers = {"accuracy": hits.mean(), "low": hits.mean() - error, "high": hits.mean() + error}
+    return {key: round(float(v), 4) for key, v in numbers.items()} | {"pairs": len(hits)}
 
 
 def command_line(job: Job, recipe: Recipe, settings: Settings, name: str) -> str | None:

@@ -10,6 +10,8 @@ import pytest
 from mlmjoint import files
 from mlmjoint.errors import InputError
 from mlmjoint.text import corpora, corpus
+from mlmjoint.text.corpora import columns as read_columns
+from mlmjoint.text.corpora import parse
 
 datasets = pytest.importorskip("datasets")
 
@@ -283,3 +285,17 @@ def test_folders_that_do_not_fit(tmp_path):
 def test_hub_out_of_reach(spec):
     name = spec.split("-")[0]
     refuse(spec, f"cannot get .* from the hub.*as {name}:FOLDER or in MLMJOINT_{name.upper()}")
+
+
+def test_columns_of_a_table(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text('doc\tsentence\tnote\na1\t"One" is\tx\na1\tTwo .\ty\nb1\tOne\tz\n')
+    spec = parse(f"tsv:{path}:sentence,doc")
+    assert spec.fields == ("sentence", "doc") and str(spec.without_folder()).startswith("tsv:pairs")
+    assert read_columns(spec) == [('"One" is', "a1"), ("Two .", "a1"), ("One", "b1")]
+    assert [s.text for s in corpus(f"tsv:{path}:sentence")] == ['"One" is', "Two .", "One"]
+    assert corpus(f"tsv:{path}:sentence")[0].row == "line 2"
+    refuse(f"tsv:{path}:text", r"has no column 'text' \(it has doc, sentence, note\)")
+    refuse(f"tsv:{path}", "names no file or field")
+    path.write_text("doc\tsentence\na1 One\n")
+    refuse(f"tsv:{path}:doc", "line 2 of .* has 1 columns and its first line 2")

@@ -11,6 +11,7 @@ import torch
 from training_text import SENTENCES, tiny, tokenizer
 from transformers import DataCollatorForLanguageModeling
 
+from mlmjoint.errors import InputError
 from mlmjoint.train.masking import (
     MaskedBatches,
     epoch_order,
@@ -122,3 +123,34 @@ def test_unary_perplexity_equals_one_mask_at_a_time(tiny, tokenizer):
     assert value == pytest.approx(math.exp(total / number), rel=1e-4)
     tiny.cls.predictions.bias.data[5] = 1e4  # so sure of one token that exp overflows
     assert unary_perplexity(tiny, tokenizer, sentences) == (math.inf, number)
+
+
+def test_unigram_replacement_draws_tokens_of_the_text_by_their_frequency(tokenizer):
+    """A tenth of the chosen tokens are drawn anew, never a special one, as often as they occur."""
+    uniform, unigram = (
+        batches(tokenizer, batch_size=64, random_tokens=kind) for kind in ("uniform", "unigram")
+    )
+    counts = np.bincount(np.concatenate(unigram.ids), minlength=len(tokenizer)).astype(float)
+    counts[tokenizer.all_special_ids] = 0.0
+    share, chosen = counts / counts.sum(), 0
+    seen = np.zeros(len(tokenizer))
+    for step in range(250):
+        batch, other = unigram[step], uniform[step]
+        at = batch["labels"] != -100
+        assert torch.equal(at, other["labels"] != -100)  # the same tokens are chosen
+        new = at & (batch["input_ids"] != batch["labels"])
+        new &= batch["input_ids"] != tokenizer.mask_token_id
+        seen += np.bincount(batch["input_ids"][new], minlength=len(tokenizer))
+        chosen += int(at.sum())
+        assert torch.equal(unigram[step]["input_ids"], batch["input_ids"])
+    assert not seen[counts == 0].any()
+    # A draw that hits the word it replaces is not seen: expect share * (1 - share) of each word.
+    expected = 0.1 * chosen * share * (1 - share)
+    error = np.sqrt(expected.clip(1))
+    assert (np.abs(seen - expected) < 4.5 * error).all()
+    assert abs(seen.sum() - expected.sum()) < 4 * math.sqrt(expected.sum())
+
+
+def test_unknown_way_to_draw_random_tokens_is_named():
+    with pytest.raises(InputError, match="random_tokens is 'zipf'; choose uniform or unigram"):
+        Settings(random_tokens="zipf")
