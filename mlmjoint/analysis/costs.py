@@ -1,16 +1,9 @@
 r"""What a pair costs in operations, bytes and hours, by formula from a model's shape.
 
-Only matrix products are counted, a multiplication and an addition each, as every profiler does.
-With L layers of width H, inner width F, h heads, T tokens and V entries in the vocabulary, the
-plain forward of one sequence, logits at every position, takes (book: eq-plain-flops)
-
-.. math:: 2T \left[ L (4H^2 + 2HF + 2TH) + H^2 + HV \right]
-
-and the fast route of ``engine/forward`` for one substitution (book: eq-fast-flops)
-
-.. math:: 2 \left[ (2L-3) THF + (L-2)(4TH^2 + 2T^2H) + \dots + H^2 + HV \right]
-
-where the dots stand for what is done once per sequence: see :func:`fast_flops`.
+Only matrix products are counted, a multiplication and an addition each, as every profiler does:
+those of the plain forward, logits at every position (book: eq-plain-flops), and those of the fast
+route of ``engine/forward`` (book: eq-fast-flops). L layers have width H, inner width F and h heads;
+a sequence has T tokens, the vocabulary V.
 """
 
 import functools

@@ -19,12 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the comparison; exit code 1 if a number is missing or outside its tolerance."""
-    lines, missed = [HEADING], 0
-    for row in check.rows(args.profile, args.against, args.only):
+    rows, lines = check.rows(args.profile, args.against, args.only), [HEADING]
+    for row in rows:
         numbers = (row.committed, row.fresh, row.difference, row.tolerance)
         numbers = ("" if value is None else f"{value:.6g}" for value in numbers)
         lines.append([row.metric, *numbers, row.verdict])
-        missed += row.verdict in ("missing", "differs")
     print("\n".join(aligned(lines, [False, True, True, True, True, False])))
-    print(f"{len(lines) - 1} numbers of profile {args.profile}, {missed} outside their tolerance")
-    return 1 if missed else 0
+    missed = sum(row.verdict in ("missing", "differs") for row in rows)
+    print(f"{len(rows)} numbers of profile {args.profile}, {missed} outside their tolerance")
+    return int(missed > 0)

@@ -15,10 +15,8 @@ def draw_curves(curves: Series, x: str, y: str, log_x=False, log_y=False, marks=
     """Curves {name: (xs, ys)} with a legend; a construction has its own colour and line."""
     figure, ((axis,),) = panels(1, 1, 6.4, 3.4)
     for k, (name, (xs, ys)) in enumerate(curves.items()):
-        colour, line, _ = look(name, series(k))
-        mark = series(k)[2] if marks else None
-        how = {"color": colour, "linestyle": line, "marker": mark, "markersize": 4}
-        axis.plot(xs, ys, label=label(name), **how)
+        (colour, line, _), mark = look(name, series(k)), series(k)[2] if marks else None
+        axis.plot(xs, ys, label=label(name), color=colour, linestyle=line, marker=mark, ms=4)
     _label(axis, x, y, log_x, log_y)
     axis.legend()
     return figure
@@ -46,8 +44,7 @@ def draw_points(groups: Series, x, y, log_x=False, log_y=False, diagonal=False, 
 
 
 def _label(axis, x: str, y: str, log_x: bool, log_y: bool) -> None:
-    scale = {False: "linear", True: "log"}
-    axis.set(xscale=scale[log_x], yscale=scale[log_y], xlabel=x, ylabel=y)
+    axis.set(xlabel=x, ylabel=y, xscale=("linear", "log")[log_x], yscale=("linear", "log")[log_y])
     axis.grid(alpha=0.25)
 
 

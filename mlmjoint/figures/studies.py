@@ -35,8 +35,7 @@ def draw_distance(
         if points:
             _fit(axis, [gain for _, gain in points])
         else:
-            text = "no bin has enough pairs"
-            axis.text(0.5, 0.5, text, ha="center", transform=axis.transAxes)
+            axis.text(0.5, 0.5, "no bin has enough pairs", ha="center", transform=axis.transAxes)
             axis.set_yticks([])
         if log_x:
             axis.set_xscale("log")
@@ -61,7 +60,7 @@ def _draw_curve(axis, method: str, points, k: int, count: int, log_x: bool):
     low, high = (np.where(np.isnan(end), mean, end) for end in (low, high))
     bars = [np.maximum(mean - low, 0), np.maximum(high - mean, 0)]
     colour, line, mark = look(method, series(k))
-    how = {"color": colour, "linestyle": line, "marker": mark, "markersize": 4, "linewidth": 1.4}
+    how = {"color": colour, "linestyle": line, "marker": mark, "ms": 4, "linewidth": 1.4}
     return axis.errorbar(places, mean, yerr=bars, elinewidth=0.8, capsize=2, **how)
 
 

@@ -76,10 +76,8 @@ def _with_weights(model, weights: dict, unused: str):
     missing, left_over = model.load_state_dict(weights, strict=False)
     left_over = [k for k in left_over if not re.match(unused, k) and not k.endswith("position_ids")]
     if missing or left_over:
-        raise InputError(
-            f"the checkpoint does not fit {type(model).__name__}: missing {missing}, left over "
-            f"{left_over}; use another version of transformers"
-        )
+        problem = f"missing {missing}, left over {left_over}; use another version of transformers"
+        raise InputError(f"the checkpoint does not fit {type(model).__name__}: {problem}")
     return model.eval()
 
 

@@ -97,9 +97,8 @@ class Chapter:
             return {cell: quick_study(cell, limit, device) for cell in cells}
         studies = {c: results.read(profile, c.name) for c in cells if c.name in stored}
         if needed and not studies:
-            raise InputError(
-                f"no study of {group!r} is stored in results/{profile}; choose profile 'quick'"
-            )
+            problem = f"no study of {group!r} is stored in results/{profile}"
+            raise InputError(f"{problem}; choose profile 'quick'")
         return studies
 
     def show(self, figure, name: str) -> Shown:

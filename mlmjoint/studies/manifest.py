@@ -30,11 +30,8 @@ def describe(
     # Files and folders by their names alone.
     model = Path(plan.model).name if checks.path(plan.model).is_dir() else plan.model
     plan = replace(plan, model=model, data=str(corpora.parse(plan.data).without_folder()))
-    try:
-        folder = folder.resolve().relative_to(Path.cwd())
-    except ValueError:
-        folder = folder.name
-    name = plan.data_name or plan.data
+    place, here, name = folder.resolve(), Path.cwd(), plan.data_name or plan.data
+    folder = place.relative_to(here) if place.is_relative_to(here) else folder.name
     return {
         "format": FORMAT,
         "model": {"name": model, **{key: getattr(mlm, key) for key in WEIGHTS}},
