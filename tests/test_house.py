@@ -6,8 +6,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "mlmjoint"
-ROOMS = ["", "engine", "core", "models", "text", "train", "studies", "analysis", "figures"]
-ROOMS += ["tasks", "notebook", "cli"]
+ROOMS = ["", "engine", "core", "models", "spans", "text", "train", "studies", "analysis"]
+ROOMS += ["figures", "tasks", "notebook", "cli"]
 
 
 def imports(path):

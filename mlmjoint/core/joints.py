@@ -186,6 +186,8 @@ def joint(tables: Tables, method: str, **options) -> Joint:
     .. [1] Torroba Hennigen and Kim, "Deriving Language Models from Masked Language Models",
        ACL 2023.
     """
+    if not isinstance(tables, Tables):  # of more than two positions: they have their own joints
+        return tables.joint(method, **options)
     if method not in METHODS:
         raise InputError(f"unknown method {method!r}; choose from {', '.join(METHODS)}")
     check_options(method, options)

@@ -19,6 +19,7 @@ from ..errors import InputError
 from ..files import sha256
 from .checkpoints import read_folder
 from .known import locate
+from .span import Span
 
 
 @dataclass(eq=False)
@@ -124,6 +125,43 @@ class MLM:
         .. [1] Torroba Hennigen and Kim, "Deriving Language Models from Masked Language Models",
            ACL 2023, section 2.
         """
+        ids, positions, gold = self._masked(text, positions, allow_special, 2)
+        return Pair(torch.tensor(ids), (positions[0], positions[1]), gold)
+
+    def span(
+        self,
+        text: str | Sequence[int],
+        positions: Sequence[int] | None = None,
+        allow_special: bool = False,
+    ) -> Span:
+        """Mask any number of positions of a sentence, as :meth:`pair` does with two.
+
+        Parameters
+        ----------
+        text : str or sequence of int, (T,)
+            A sentence with at least two ``[MASK]``, or without masks and with ``positions``.
+        positions : sequence of int, (k,), optional
+            The positions to mask, in any order.
+        allow_special : bool
+            Let a position fall on a special token.
+
+        Returns
+        -------
+        Span
+            ``input_ids`` (T,) int64 with every position masked, ``positions`` in ascending order,
+            and ``gold``, the k token ids that stood there, or None if the text came with masks.
+
+        Examples
+        --------
+        >>> mlm = load("toy", device="cpu")
+        >>> mlm.span("the keys near the gate are broken .", (6, 2, 5)).positions
+        (2, 5, 6)
+        """
+        ids, positions, gold = self._masked(text, positions, allow_special, None)
+        return Span(torch.tensor(ids), tuple(positions), gold)
+
+    def _masked(self, text, positions, allow_special: bool, k: int | None):
+        """Token ids with k positions masked (None: two or more), those positions, their tokens."""
         ids = self.encode(text) if isinstance(text, str) else checks.whole_numbers(text)
         if len(ids) < 2 or None in ids:
             raise InputError(f"the text is {text!r}; give a string or a list of token ids")
@@ -138,21 +176,23 @@ class MLM:
                 f"ids run from 0 to {self.vocab_size - 1}"
             )
         masks = [t for t, token in enumerate(ids) if token == self.mask_token_id]
-        if positions is None and len(masks) == 2:
-            return Pair(torch.tensor(ids), (masks[0], masks[1]))
+        if positions is None and (len(masks) == k or (k is None and len(masks) >= 2)):
+            return ids, masks, None
         if positions is None or masks:
             extra = "" if positions is None else f" and positions={positions!r} are given too"
+            number, example = ("exactly two", "(a, b)") if k else ("two or more", "(a, b, c)")
             raise InputError(
-                f"the text holds {len(masks)} {self.tokenizer.mask_token}{extra}; write exactly "
-                "two, or give positions=(a, b) of a text without masks"
+                f"the text holds {len(masks)} {self.tokenizer.mask_token}{extra}; write {number}, "
+                f"or give positions={example} of a text without masks"
             )
-        a, b = self._two_positions(ids, positions, allow_special)
-        gold = ids[a], ids[b]
-        ids[a] = ids[b] = self.mask_token_id
-        return Pair(torch.tensor(ids), (a, b), gold)
+        places = self._places(ids, positions, allow_special, k)
+        gold = tuple(ids[place] for place in places)
+        for place in places:
+            ids[place] = self.mask_token_id
+        return ids, places, gold
 
-    def _two_positions(self, ids: list[int], positions, allow_special: bool) -> list[int]:
-        """Two different positions of tokens that may be masked, in ascending order."""
+    def _places(self, ids: list[int], positions, allow_special: bool, k: int | None) -> list[int]:
+        """Different positions of tokens that may be masked, in ascending order."""
         allowed = [t for t, i in enumerate(ids) if allow_special or i not in self.special_ids]
         if len(allowed) < 2:
             raise InputError(
@@ -161,8 +201,12 @@ class MLM:
             )
         span = f"between {allowed[0]} and {allowed[-1]}"
         numbers = checks.whole_numbers(positions)
-        if None in numbers or len(numbers) != 2 or numbers[0] == numbers[1]:
-            raise InputError(f"positions={positions!r}; choose two different whole numbers {span}")
+        number = len(set(numbers))
+        if None in numbers or number < len(numbers) or (number != k if k else number < 2):
+            raise InputError(
+                f"positions={positions!r}; choose two{'' if k else ' or more'} different whole "
+                f"numbers {span}"
+            )
         for position in numbers:
             if position not in allowed:
                 problem = f"is not one of the {len(ids)} tokens"
@@ -180,17 +224,16 @@ class MLM:
         with torch.inference_mode():
             return log_probs_at(self.model, ids, masks)[0].cpu()  # (V,)
 
-    def candidates(self, pair: Pair, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Candidate sets: the k likeliest token ids at A and at B, both masked, sorted by id."""
+    def candidates(self, pair: Pair | Span, k: int) -> tuple[torch.Tensor, ...]:
+        """Candidate sets: the k likeliest token ids at each position, all masked, sorted by id."""
         k = checks.count("k", k)
         if k > self.vocab_size:
             raise InputError(f"k = {k} exceeds the {self.vocab_size} tokens of {self.name}")
-        ids = pair.input_ids.to(self.device).repeat(2, 1)  # (2, T)
+        ids = pair.input_ids.to(self.device).repeat(len(pair.positions), 1)  # (2, T)
         with torch.inference_mode():
             positions = torch.tensor(pair.positions, device=self.device)
             log_probs = log_probs_at(self.model, ids, positions).cpu()  # (2, V)
-        a, b = log_probs.topk(k).indices.sort().values
-        return a, b
+        return tuple(log_probs.topk(k).indices.sort().values)
 
 
 def load(name: str | Path, device="auto", dtype="float32") -> MLM:

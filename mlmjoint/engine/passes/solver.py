@@ -115,12 +115,13 @@ def anderson(state: State, tol: float, limit: int) -> None:
             state.evaluate(state.z)
 
 
-def newton(state: State, tol: float, limit: int) -> None:
+def newton(state: State, tol: float, limit: int, find_step=None) -> None:
     """Newton from the last strengths, with steps that may back off."""
+    find_step = find_step or newton_step
     while state.best > tol and state.balance.passes < limit:
         # Weakly joined clusters of tokens ask for steps of millions; their weights grow by e^5 at
         # a time instead.
-        z, d = state.last, np.clip(newton_step(state, limit), -5.0, 5.0)
+        z, d = state.last, np.clip(find_step(state, limit), -5.0, 5.0)
         slope, size = state.gradient @ d, 1.0
         if not slope < 0:
             d = state.step()
@@ -140,7 +141,7 @@ def newton_step(state: State, limit: int) -> np.ndarray:
     if min(state.balance.shape) <= DIRECT:
         return _direct(state)
     tol = min(0.1, np.sqrt(state.residual))
-    return _conjugate_gradient(state, tol, max(1, min(200, limit - state.balance.passes)))
+    return conjugate_gradient(state, tol, max(1, min(200, limit - state.balance.passes)))
 
 
 def _direct(state: State) -> np.ndarray:
@@ -165,7 +166,7 @@ def _direct(state: State) -> np.ndarray:
     return np.concatenate((d_c, d_r) if tall else (d_r, d_c))
 
 
-def _conjugate_gradient(state: State, tol: float, most: int) -> np.ndarray:
+def conjugate_gradient(state: State, tol: float, most: int) -> np.ndarray:
     """Preconditioned by the diagonal, to ``tol``; each step is a pass."""
     from scipy.sparse.linalg import LinearOperator, cg
 
