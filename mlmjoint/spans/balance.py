@@ -36,17 +36,19 @@ class SpanBalance:
         # In the tables' precision contexts sum to one up to rounding: to what they do sum to.
         self.target, self.total = self.join(sums), self.join(totals)
 
-    def __call__(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Σ Qσ_s for every context, and the diagonal of the Hessian, Σ Qσ_s(1−σ_s)."""
+    def __call__(self, z: np.ndarray, weights: bool = True) -> tuple[np.ndarray, np.ndarray | None]:
+        """Σ Qσ_s for every context and, if asked, the Hessian's diagonal Σ Qσ_s (1 − σ_s)."""
         self.passes += 1
         a, sums, squares = self._strengths(z), self.zeros(), self.zeros()
         for block in self.tables.blocks():
-            parts = [part(a_s, block) for a_s in a]
-            total = sum(parts)
+            total = sum(part(a_s, block) for a_s in a)
             g = self.q[block].double() / total
             self._add(sums, block, g)
-            self._add(squares, block, g.div_(total))
+            if weights:
+                self._add(squares, block, g.div_(total))
         sums = [a_s * sum_s for a_s, sum_s in zip(a, sums, strict=True)]
+        if not weights:
+            return self.join(sums), None
         pieces = zip(a, sums, squares, strict=True)
         return self.join(sums), self.join([m - a_s**2 * square for a_s, m, square in pieces])
 

@@ -150,6 +150,27 @@ class ToyWorld:
         right = sparse.csr_array((right, (self._source, self._word)), shape=size)  # (S, V)
         return self._log_normalised((left @ right).toarray(), ids)  # (V, V)
 
+    def true_span(self, sentence, positions: Sequence[int], tokens=None) -> torch.Tensor:
+        """log p(x_1, ..., x_k | rest) at k ascending positions, float64; -inf if impossible.
+
+        ``tokens``: k candidate sets of token ids, over which it is renormalised; by default each
+        is the whole vocabulary.
+        """
+        ids = self._words_around(sentence, *positions)
+        sets = [range(len(self.vocab))] * len(positions) if tokens is None else tokens
+        sets = [[int(token) for token in some] for some in sets]
+        left, done = sparse.csr_array(np.eye(1, self.n_states)), 0  # (cells so far, S)
+        for position, some in zip(positions, sets, strict=True):
+            for word in ids[done : position - 1]:
+                left = left @ self._steps[word]
+            steps = [left @ self._steps[word] for word in some]
+            # Row (cell, word) of the next table: row of the cell, block of the word.
+            wide = sparse.hstack(steps, format="coo")
+            left = wide.reshape((left.shape[0] * len(some), self.n_states)).tocsr()
+            done = position
+        scores = left @ self._backward(ids[done:])
+        return self._log_normalised(scores, ids).view([len(some) for some in sets])
+
     def true_conditional(self, sentence, a: int) -> torch.Tensor:
         """log p(a=i | rest), (V,) float64: what a perfect MLM says with one mask."""
         ids = self._words_around(sentence, a)

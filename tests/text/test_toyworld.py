@@ -247,3 +247,25 @@ def test_bad_input_is_named(world, sentence, a, b, message):
     with pytest.raises(InputError, match=message) as caught:
         world.true_joint(sentence, a, b)
     assert "\n" not in str(caught.value)
+
+
+def test_joint_of_several_gaps_is_that_of_two_with_the_others_written(world, sentences):
+    text, places = "the keys near the gate are broken .", (2, 5, 6)
+    pair = world.true_joint(text, 2, 6)
+    assert torch.allclose(world.true_span(text, (2, 6)).exp(), pair.exp())
+    gate, key = world.ids["gate"], world.ids["keys"]
+    words = ["key", "keys", "gate", "gates", "table"]
+    some = [[world.ids[word] for word in words]] * 2 + [[world.ids["is"], world.ids["are"]]]
+    joint = world.true_span(text, places, some)
+    assert joint.shape == (5, 5, 2) and abs(float(joint.exp().sum()) - 1) < 1e-12
+    at_gate = joint[:, words.index("gate")]
+    expected = pair[some[0]][:, some[2]]
+    assert torch.allclose(
+        (at_gate - at_gate.logsumexp((0, 1))).exp(), (expected - expected.logsumexp((0, 1))).exp()
+    )
+    cell = words.index("keys"), words.index("gates"), 1
+    ratio = world.log_prob(text.replace("gate", "gates")) - world.log_prob(text)
+    assert float(joint[cell] - joint[words.index("keys"), words.index("gate"), 1]) == pytest.approx(
+        ratio
+    )
+    assert joint[words.index("keys"), 0, 0] == -math.inf and gate != key
