@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, singledispatch
 
 import torch
 
@@ -144,6 +144,7 @@ class Copula(Joint):
         self.residual = max(float((m.exp() - p.double().exp()).abs().max()) for m, p in wanted)
 
 
+@singledispatch  # of more than two positions: mlmjoint.spans
 def joint(tables: Tables, method: str, **options) -> Joint:
     r"""Derive a joint distribution of two tokens from their two conditional tables.
 
@@ -186,8 +187,6 @@ def joint(tables: Tables, method: str, **options) -> Joint:
     .. [1] Torroba Hennigen and Kim, "Deriving Language Models from Masked Language Models",
        ACL 2023.
     """
-    if not isinstance(tables, Tables):  # of more than two positions: they have their own joints
-        return tables.joint(method, **options)
     if method not in METHODS:
         raise InputError(f"unknown method {method!r}; choose from {', '.join(METHODS)}")
     check_options(method, options)

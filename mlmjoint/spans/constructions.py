@@ -27,7 +27,6 @@ OPTIONS = {
     "chain-mean": {"orders"},
     "chain-geo": {"orders"},
 }
-SPAN_METHODS = (*METHODS, "chain")
 
 
 def span_joint(tables: SpanTables, method: str, **options) -> SpanJoint:
@@ -45,7 +44,8 @@ def span_joint(tables: SpanTables, method: str, **options) -> SpanJoint:
     tables : SpanTables
         ``log_p[s]`` of shape (K_1, ..., K_k), as :func:`mlmjoint.span_conditionals` gives them.
     method : str
-        A name of :data:`mlmjoint.METHODS`, or "chain".
+        "mlm", "mrf", "mrf-l", "hcb", "ag", "chain-ab", "chain-ba", "chain-mean", "chain-geo",
+        "gibbs", or "chain".
     **options
         ``order`` (a permutation of 0..k-1) for "chain" and "hcb"; ``pivot`` (k indices) for "hcb";
         ``orders`` (several permutations) for "chain-mean" and "chain-geo"; ``tol`` (float) and
@@ -221,6 +221,8 @@ FORMULAS = {
     "chain-geo": _chain_geo,
     "gibbs": _gibbs,
 }
+
+SPAN_METHODS = (*(name for name in METHODS if name in FORMULAS or name == "ag"), "chain")
 
 
 def _given(tables: SpanTables, s: int, others) -> Tensor:

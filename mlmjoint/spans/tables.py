@@ -71,12 +71,6 @@ class SpanTables:
                 slice(start, stop) if t == axis else slice(None) for t in range(len(self.shape))
             )
 
-    def joint(self, method: str, **options):
-        """:func:`mlmjoint.joint` of more than two positions (:func:`.constructions.span_joint`)."""
-        from .constructions import span_joint
-
-        return span_joint(self, method, **options)
-
 
 def part(tensor: Tensor, block: tuple[slice, ...]) -> Tensor:
     """The block of a tensor, float64; axes of length one are kept whole, to broadcast."""
