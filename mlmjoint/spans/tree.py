@@ -12,9 +12,9 @@ import torch
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
 from .. import arrays, checks
-from ..core.conditionals import conditionals
 from ..core.joints import joint
 from ..core.pairs import Pair
+from ..models.conditionals import conditionals
 from .joints import _draw
 
 Tensor = torch.Tensor
