@@ -4,6 +4,10 @@ Docstrings name an equation by its label, (eq-ag); on the page this becomes a li
 """
 
 import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for book.make
 
 EQUATION = re.compile(r"\((?:book: )?(eq-[a-z]+(?:-[a-z]+)*)\)|\b(eq-[a-z]+(?:-[a-z]+)*)")
 
@@ -54,9 +58,18 @@ def hide_constructors(app, what, name, obj, options, signature, returns):
     return ("", None) if what == "class" and obj.__qualname__ in CONSTRUCTED else None
 
 
+def write_models(app, error):
+    """Put the models of the live pages next to their scripts."""
+    if error is None and app.builder.name == "html":
+        from book.make import live
+
+        live.write(Path(app.outdir) / "_static" / "live")
+
+
 def setup(app):
     app.connect("autodoc-process-signature", hide_constructors)
     app.connect("autodoc-process-docstring", link_equations)
     # After every extension has added its scripts.
     app.connect("html-page-context", fix_page, priority=900)
+    app.connect("build-finished", write_models)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -3,9 +3,9 @@
  * No library: heatmaps, bars and one curve are a few hundred lines of what every browser has. Nothing
  * to license, nothing that ages, and it opens from disk.
  *
- * An example (written by mlmjoint/explorer.py) holds the two conditional tables over the tokens shown
+ * An example (written by book/make/explorer.py) holds the two conditional tables over the tokens shown
  * and, for each joint, the two vectors of its formula; logJoint puts them together, as
- * mlmjoint/cells.py does.
+ * mlmjoint/engine/passes/cells.py does.
  */
 window.mlmjointDraw = (() => {
   "use strict";
@@ -30,8 +30,11 @@ window.mlmjointDraw = (() => {
   /** An example with its two tables unpacked and the end of its colour scale. */
   function unpack(data) {
     const [n, m] = data.tokens.map((names) => names.length);
-    const logs = floats(data.tables);
-    const example = { ...data, n, m, logA: logs.subarray(0, n * m), logB: logs.subarray(n * m) };
+    const example = { ...data, n, m }; // one that was computed here has its tables already
+    if (data.tables) {
+      const logs = floats(data.tables);
+      Object.assign(example, { logA: logs.subarray(0, n * m), logB: logs.subarray(n * m) });
+    }
     // Most cells of all its joints lie above the darkest colour.
     const all = Object.values(data.joints).flatMap((joint) => [...logJoint(example, joint).log]);
     const tenth = all.sort((x, y) => x - y)[Math.floor(all.length / 10)] / Math.LN10;

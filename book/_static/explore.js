@@ -12,6 +12,7 @@
   const byId = (id) => document.getElementById(id);
   const place = { joint: byId("explore-joint"), steps: byId("explore-steps") };
 
+  const LIVE = "live";
   const SIZES = [15, 30, 60];
   const FIELDS = { "en-small": "English", rxnmapper: "Chemical reactions", "sapiens-vh": "Antibodies" };
   const ABOUT = {
@@ -25,6 +26,9 @@
     "chain-mean": "The mean of the two orders.",
     "chain-geo": "∝ the geometric mean of the two orders.",
     gibbs: "The stationary distribution of resampling one position at a time, at random.",
+    "chain-conf": "The chain that begins where the model is surer with both masked.",
+    "ag-copula": "AG’s odds ratios, with the marginals that the model has when both are masked.",
+    "mrf-copula": "The MRF’s odds ratios, with the marginals that the model has when both are masked.",
   };
 
   const state = { index: null, data: null, method: "ag", step: 8, size: 60, cell: [0, 0] };
@@ -74,16 +78,18 @@
 
   function describeJoint() {
     const { data, method } = state;
-    const { log, objective } = logJoint(data, data.joints[method]);
+    const { log, objective, information } = logJoint(data, data.joints[method]);
     const [n, m] = shown();
     let mass = 0;
     for (let i = 0; i < n; i++) for (let j = 0; j < m; j++) mass += Math.exp(log[i * data.m + j]);
     byId("ex-about").textContent = ABOUT[method] + (method === "hcb" ? ` Here it is “${pivot(data)}”.` : "");
     byId("ex-facts").innerHTML = [
-      ["the pair in the text", percent(Math.exp(log[data.gold[0] * data.m + data.gold[1]])), ""],
+      [data.known === false ? "the likeliest pair under AG" : "the pair in the text", percent(Math.exp(log[data.gold[0] * data.m + data.gold[1]])), ""],
       [`all ${n} × ${m} pairs shown`, percent(Math.min(mass, 1)), "of the probability"],
       ["distance J from the model’s conditionals", `${number(objective, 4)} nats`,
         `no joint is below ${number(data.bound, 4)}`],
+      ...(information === undefined ? [] : [["what the two words say about each other",
+        `${number(information, 3)} nats`, "mutual information"]]),
     ].map(([name, value, more]) => `<div><dt>${name}</dt><dd>${value} <small>${more}</small></dd></div>`).join("");
     byId("ex-top").innerHTML = data.top[method].map(([a, b, p]) =>
       `<tr><td>${word(0, a)}</td><td>${word(1, b)}</td><td>${percent(p)}</td></tr>`).join("");
@@ -159,12 +165,13 @@
     byId("ex-lowest").textContent = power(data.lowest);
     byId("ex-blank").textContent = `Blank where both are below ${power(data.lowest)}.`;
     byId("ex-status").textContent = "";
-    state.size = Math.max(data.n, data.m);
-    state.cell = [...data.gold];
-    const sizes = [...SIZES.filter((size) => size < state.size), state.size];
+    const most = Math.max(data.n, data.m);
+    state.size = Math.min(most, SIZES.at(-1));
+    state.cell = data.gold.map((k) => Math.min(k, state.size - 1));
+    const sizes = [...SIZES.filter((size) => size < most), most];
     const radio = (size) => `<label><input type="radio" name="ex-size" value="${size}"> ${size}</label>`;
     byId("ex-sizes").innerHTML = sizes.map(radio).join(" ");
-    byId("ex-sizes").querySelector("label:last-child input").checked = true;
+    byId("ex-sizes").querySelector(`[value="${state.size}"]`).checked = true;
     for (const part of Object.values(place)) part.classList.add("ex-ready");
     showTab();
     describeSteps();
@@ -195,7 +202,8 @@
 
   /** Keep the address a link to what is shown. */
   function remember() {
-    const address = `#show-${byId("ex-example").value}-${state.method}`;
+    const name = byId("ex-example").value;
+    const address = loaded[name]?.address?.(state.method) ?? `#show-${name}-${state.method}`;
     try {
       history.replaceState(null, "", address);
     } catch {
@@ -213,6 +221,16 @@
     }
     if (known || otherwise) choose(known ? name : otherwise);
   }
+
+  /** Show a joint that was computed in this browser: the example LIVE of the list. */
+  function showLive(data, method) {
+    loaded[LIVE] = draw.unpack(data);
+    const list = byId("ex-example");
+    if (!list.querySelector(`[value="${LIVE}"]`)) list.prepend(new Option("Your sentence", LIVE));
+    if (method in ABOUT) state.method = method;
+    choose(LIVE);
+  }
+  window.mlmjointExplore = { showLive, method: () => state.method };
 
   function select(i, j) {
     const cell = shown().map((count, side) => Math.min(Math.max([i, j][side], 0), count - 1));

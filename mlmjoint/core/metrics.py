@@ -65,7 +65,7 @@ def metrics(
         ``{name: {"u_nll", "p_nll", "a_kl", …}, "unary": {"u_nll"}, "incompatibility": float, …,
         "jsd": {(name, name): float}}``; None where gold tokens or both-masked predictions are
         missing. "ag" and copulas also have ``residual`` and ``iterations``, and candidate sets that
-        were proposed (``tables.forced``) :func:`ranks`.
+        were proposed (``tables.forced``) ``ranks``.
 
     Examples
     --------

@@ -51,7 +51,7 @@ class MixtureJoint(Joint):
     tokens : pair of tensors, (Va,) and (Vb,), optional
         Token ids of rows and columns, if they are not the whole vocabulary.
     tokenizer : optional
-        Names the tokens in :meth:`top`.
+        Names the tokens in ``top``.
 
     Examples
     --------

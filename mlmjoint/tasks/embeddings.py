@@ -42,7 +42,7 @@ def embed(
     Parameters
     ----------
     mlm : MLM
-        From :func:`load`, or an encoder without an MLM head from ``tasks.load_encoder``.
+        From :func:`mlmjoint.load`, or an encoder without an MLM head from ``tasks.load_encoder``.
     sentences : sequence of str, or of sequences of str
         A string is split into words at white space. Longer sentences than the model takes are read
         in parts.

@@ -281,12 +281,12 @@ def finetune(
     ----------
     task : {"sentiment", "pair", "tag"}
     data, valid, test : str
-        Examples as :func:`read_examples` reads them. The checkpoint with the best macro-F1 (F1 over
+        Examples for ``tasks.read_examples``. The checkpoint with the best macro-F1 (F1 over
         entities) on ``valid`` is kept, the last without; ``test`` is scored once, at the end.
     out : path
         Folder for the model, its card and its checkpoints; run again, it resumes from the newest.
     model : str
-        A name of :func:`available`, ``minilm``, a folder or a hub id.
+        A name of ``mlmjoint.available()``, ``minilm``, a folder or a hub id.
     scheme : {"BIO", "IO", "BIOES"}
         The tags that the model learns; the data may have those of any scheme.
     freeze : bool

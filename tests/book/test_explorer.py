@@ -191,7 +191,7 @@ def page(browser, address):
 
 def ready(browser):
     shown = "return document.querySelectorAll('.ex-app.ex-ready').length"
-    WebDriverWait(browser, 20).until(lambda b: b.execute_script(shown) == 2)
+    WebDriverWait(browser, 20).until(lambda b: b.execute_script(shown) == 3)
     return browser
 
 
