@@ -9,7 +9,7 @@ from twins import dense_joint, dense_metrics, double
 
 from mlmjoint import checks
 from mlmjoint.core import joints, metrics, reference
-from mlmjoint.core.constructions import CONSTRUCTIONS
+from mlmjoint.core.constructions import CONSTRUCTIONS, _need
 from mlmjoint.errors import InputError
 
 
@@ -61,11 +61,24 @@ def lower_bound(log_a, log_b, log_mu_a, log_mu_b) -> float:
     return max(0.0, r + s - own_a - own_b)  # r = p(a|b), s = p(b|a) proves zero
 
 
+def copula(tables, name):
+    targets = _need(tables, "a copula", "log_p_a", "log_p_b")  # refuses what it always refuses
+    base = derive(tables, [name.removesuffix(joints.COPULA)], {})
+    (log_mu,) = (joint.log_mu for joint in base.values())
+    built = ReferenceJoint(tables, name, reference.copula(log_mu, *(p.double() for p in targets)))
+    wanted = zip(built.log_marginals(), targets, strict=True)
+    built.residual = max(float((m.exp() - p.double().exp()).abs().max()) for m, p in wanted)
+    built.iterations = 1000
+    return built
+
+
 def derive(tables, methods, options):
     built, others = {}, options if methods == ["hcb"] else {}
     for name in methods:
         if name == "ag":
             built[name] = solved(tables, **options)
+        elif name.endswith(joints.COPULA):
+            built[name] = copula(tables, name)
         else:
             CONSTRUCTIONS[name](tables, **others)  # refuses what it always refuses
             built[name] = ReferenceJoint(tables, name, dense_joint(tables, name, **others))

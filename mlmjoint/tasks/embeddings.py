@@ -65,7 +65,8 @@ def embed(
     Examples
     --------
     >>> from mlmjoint import embed, load
-    >>> vectors = embed(load("toy", device="cpu"), ["the keys are broken .", "the dog runs ."])
+    >>> texts = ["the keys are broken .", "the dog runs ."]
+    >>> vectors = embed(load("toy", device="cpu"), texts, layers=-2)
     >>> vectors.words.shape, vectors.sentences.shape, vectors.of(1).shape
     ((9, 128), (2, 128), (4, 128))
 
