@@ -28,12 +28,38 @@ CORPORA = {
     "conll": ("tag", "tokens,tags"),
 }
 SETTINGS = {
-    "sst": {"epochs": 3, "learning_rate": 1e-4, "balance": 0.5},
-    "snli": {"epochs": 0.75, "learning_rate": 1e-4},
+    "sst": {"epochs": 2, "learning_rate": 1e-4, "balance": 0.5},
+    "snli": {"epochs": 0.6, "learning_rate": 1e-4},
     "rte": {"epochs": 3, "learning_rate": 1e-4, "max_length": 192},
     "mrpc": {"epochs": 3, "learning_rate": 1e-4},
-    "conll": {"epochs": 2, "learning_rate": 2e-4},
+    "conll": {"epochs": 1, "learning_rate": 2e-4},
 }
+# Sentences of our own, whose predictions are stored word by word: no text of a corpus is.
+OWN = {
+    "sst": [
+        ("A warm and funny film.", "positive"),
+        ("Two hours that I will never get back.", "negative"),
+        ("Not bad at all.", "positive"),
+        ("Hardly the masterpiece that it wants to be.", "negative"),
+        ("The film runs for ninety minutes.", "neutral"),
+    ],
+    "snli": [
+        ("A man sleeps on a bench.", "A person is outdoors.", "neutral"),
+        ("A man sleeps on a bench.", "Nobody is awake or asleep here.", "contradiction"),
+        ("Three dogs run on a beach.", "Some animals are moving.", "entailment"),
+        ("The girl is not singing.", "The girl is singing.", "contradiction"),
+    ],
+    "conll": [
+        ("Anna Kovac left Port Vellen for the Daily Herald in May .",
+         "B-PER I-PER O B-LOC I-LOC O O B-ORG I-ORG O O O"),
+        ("Washington beat Chelsea 2-1 , said Jordan Hill .",
+         "B-ORG O B-ORG O O O B-PER I-PER O"),
+        ("The Turkish minister met lawyers of Apple in Paris , Texas .",
+         "O B-MISC O O O O B-ORG O B-LOC O B-LOC O"),
+        ("May Smith saw the World Cup in Nice in April .",
+         "B-PER I-PER O O B-MISC I-MISC O B-LOC O O O"),
+    ],
+}  # fmt: skip
 VARIANTS = ("all", "mean", "head", "fresh", "plain", "IO", "BIOES")
 
 
@@ -140,7 +166,31 @@ def train(name, parts, base, variant, seed, number, scratch) -> dict:
         "core_minutes": round((time.process_time() - began) / 60, 1),
         "settings": settings,
         **scores,
+        **(
+            {"own": answers(name, model, tokenizer, labels, scheme, longest)} if name in OWN else {}
+        ),
     }
+
+
+def answers(name, model, tokenizer, labels, scheme, longest) -> list[dict]:
+    """What the model says of our own sentences: text, gold, and what it predicts."""
+    task = CORPORA[name][0]
+    texts, gold = [row[:-1] for row in OWN[name]], [row[-1] for row in OWN[name]]
+    if task == "tag":
+        texts = [tuple(text.split()) for (text,) in texts]
+        gold = [tagging.convert(tags.split(), scheme) for tags in gold]
+    own = examples.Examples(task, texts, gold, {})
+    rows = finetuning.task_rows(tokenizer, own, labels, longest)
+    found = finetuning.predict(model, tokenizer, rows)
+    if task == "tag":
+        tags = finetuning.predicted_tags(rows, found, labels, map(len, texts))
+        parts = zip(texts, gold, tags, strict=True)
+        return [{"words": list(w), "gold": g, "predicted": t} for w, g, t in parts]
+    shares = [
+        {c: round(float(v), 4) for c, v in zip(labels, np.exp(row), strict=True)} for row in found
+    ]
+    parts = zip(texts, gold, shares, strict=True)
+    return [{"text": list(t), "gold": g, "probabilities": p} for t, g, p in parts]
 
 
 def main() -> None:

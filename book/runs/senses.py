@@ -20,7 +20,8 @@ from mlmjoint.tasks import anisotropy, load_encoder, senses, spread
 
 MAPS = ("raw", "centred", "z-scored", "top removed")
 SAMPLE = 4000  # word vectors for the measures of spread
-MOST = 300  # training sentences of each sense of CoarseWSD-20
+EACH = 10  # random examples of each sense of SemCor that are averaged
+MOST = {"train": 100, "test": 200}  # random sentences of CoarseWSD-20: of a sense, of a word
 
 
 def rows_of(path):
@@ -39,16 +40,16 @@ def read_wordnet(path):
 
 
 def read_coarse(path):
-    """{word: {split: text}} of CoarseWSD-20, at most MOST random training sentences a sense, and
-    {word: its most frequent sense} in the whole training part.
+    """{word: {split: text}} of CoarseWSD-20, at most MOST random sentences of a training sense and
+    of a test word, and {word: its most frequent sense} in the whole training part.
     """
     words = defaultdict(lambda: {"train": senses.SenseText(), "test": senses.SenseText()})
     rows, seen = list(rows_of(path)), Counter()
     for k in np.random.default_rng(0).permutation(len(rows)):
         row = rows[k]
-        key = row["split"], row["word"], row["sense"]
+        key = row["split"], row["word"], row["sense"] * (row["split"] == "train")
         seen[key] += 1
-        if row["split"] == "test" or seen[key] <= MOST:
+        if seen[key] <= MOST[row["split"]]:
             item = int(row["index"]), row["word"], [row["sense"]]
             words[row["word"]][row["split"]].add(row["tokens"].replace("_", "-"), [item])
     frequent = {}
@@ -68,8 +69,8 @@ def all_words(run, name, mlm, semcor, allwords, sets) -> None:
     """F1 of each layer on the all-words sets, against the most frequent sense; the maps' effect."""
     began = time.process_time()
     words = {instance.word for instance in allwords.instances}
-    training = semcor.only(words)
-    known = senses.learn_senses(training, senses.instance_vectors(mlm, training))
+    training = semcor.sample(words, EACH)
+    known = senses.learn_senses(training, senses.instance_vectors(mlm, training), semcor.instances)
     asked, vectors = [i.word for i in allwords.instances], senses.instance_vectors(mlm, allwords)
     minutes = round((time.process_time() - began) / 60, 1)
     frequent = [known.most_frequent(word) for word in asked]

@@ -43,6 +43,24 @@ def draw_points(groups: Series, x, y, log_x=False, log_y=False, diagonal=False, 
     return figure
 
 
+@house_style()
+def draw_maps(maps: Mapping):
+    """Numbered points in the plane, a panel for each map: {panel: {group: [(x, y, text), ...]}}."""
+    figure, axes = panels(len(maps), min(3, len(maps)), 6.8, 2.7 * -(-len(maps) // 3))
+    for axis, (title, groups) in zip(axes.flat, maps.items(), strict=False):
+        for k, (name, points) in enumerate(groups.items()):
+            colour, _, mark = series(k)
+            xs, ys, texts = zip(*points, strict=True)
+            axis.scatter(xs, ys, s=14, color=colour, marker=mark, label=name)
+            for place in zip(xs, ys, texts, strict=True):
+                about = {"xytext": (3, 2), "textcoords": "offset points", "fontsize": 7}
+                axis.annotate(place[2], place[:2], color=colour, **about)
+        axis.set(title=title, xticks=[], yticks=[])
+        axis.margins(0.15)
+        axis.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=2, fontsize=8)
+    return figure
+
+
 def _label(axis, x: str, y: str, log_x: bool, log_y: bool) -> None:
     axis.set(xlabel=x, ylabel=y, xscale=("linear", "log")[log_x], yscale=("linear", "log")[log_y])
     axis.grid(alpha=0.25)

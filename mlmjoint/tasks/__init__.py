@@ -9,10 +9,13 @@ __getattr__, __dir__, __all__ = exports(
         "encoder": "Encoded Encoder",
         "embeddings": "Embeddings anisotropy embed spread",
         "pretrained": "load_encoder",
-        "examples": "read_examples",
-        "finetuning": "evaluate finetune",
+        "examples": "Examples read_examples",
+        "finetuning": (
+            "evaluate finetune fit_task label_weights new_head predict task_loss task_rows"
+            " task_scores"
+        ),
         "generate": "Strategy chain_pairs draw_texts head_pairs score_texts",
         "senses": "Senses SenseText instance_vectors learn_senses sense_scores",
-        "tagging": "convert entity_scores spans tags_of",
+        "tagging": "convert entity_scores spans tag_set tags_of",
     },
 )

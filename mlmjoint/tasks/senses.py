@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -37,11 +38,16 @@ class SenseText:
         self.sentences.append([token.replace("_", " ").strip() or "_" for token in tokens.split()])
         self.instances += [Instance(number, p, w, frozenset(s)) for p, w, s in instances]
 
-    def only(self, words) -> SenseText:
-        """The instances of these words, and the sentences that have one."""
-        kept = [instance for instance in self.instances if instance.word in words]
+    def sample(self, words, most: float = math.inf, seed=0) -> SenseText:
+        """At most so many random instances of each sense of these words, and their sentences."""
+        seen, kept = Counter(), []
+        for k in np.random.default_rng(seed).permutation(len(self.instances)):
+            instance = self.instances[k]
+            if instance.word in words and seen[instance.word, instance.senses] < most:
+                seen[instance.word, instance.senses] += 1
+                kept.append(instance)
         number = {old: new for new, old in enumerate(sorted({i.sentence for i in kept}))}
-        kept = [i._replace(sentence=number[i.sentence]) for i in kept]
+        kept = sorted(i._replace(sentence=number[i.sentence]) for i in kept)
         return SenseText([self.sentences[old] for old in number], kept)
 
 
@@ -106,17 +112,24 @@ class Senses:
         return Senses(self.names, {word: choose(m) for word, m in self.means.items()})
 
 
-def learn_senses(text: SenseText, vectors: np.ndarray) -> Senses:
-    """Senses from instances (n) and their vectors (n, L + 1, d), summed in float64."""
+def learn_senses(
+    text: SenseText, vectors: np.ndarray, counted: Sequence[Instance] | None = None
+) -> Senses:
+    """Senses from instances (n) and their vectors (n, L + 1, d), summed in float64.
+
+    counted: the instances that decide which sense is most frequent, if ``text`` is a sample of them
+    """
     counts, rows = defaultdict(Counter), defaultdict(list)
     for number, instance in enumerate(text.instances):
-        for sense in sorted(instance.senses):
-            counts[instance.word][sense] += 1
+        for sense in instance.senses:
             rows[instance.word, sense].append(number)
+    for instance in text.instances if counted is None else counted:
+        counts[instance.word].update(s for s in instance.senses if (instance.word, s) in rows)
     names = {
         # Equally frequent senses in the order of their names: no accident of the file decides.
         word: sorted(seen, key=lambda sense: (-seen[sense], sense))
         for word, seen in counts.items()
+        if seen
     }
     means = {
         word: np.stack([vectors[rows[word, s]].mean(0, dtype=np.float64) for s in senses])

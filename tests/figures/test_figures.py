@@ -235,3 +235,17 @@ def test_matrices_share_one_scale_and_leave_masked_cells_blank():
     assert first.get_clim() == second.get_clim() == (0.0, 3.0)
     assert first.get_array().mask[0, 1] and second.get_array()[0, 1] == 0
     assert texts(figure.axes[0].get_xticklabels()) == ["a", "b"]
+
+
+def test_maps_have_a_panel_each_and_a_number_at_every_point():
+    maps = {
+        "bank": {"river": [(0.0, 1.0, "0"), (2.0, 1.0, "1")], "money": [(5.0, 5.0, "2")]},
+        "die": {"cube": [(1.0, 1.0, "3")]},
+    }
+    figure = figures.draw_maps(maps)
+    first, second = figure.axes
+    assert [axis.get_title() for axis in (first, second)] == ["bank", "die"]
+    assert [(text.get_text(), text.xy) for text in first.texts] == [
+        ("0", (0.0, 1.0)), ("1", (2.0, 1.0)), ("2", (5.0, 5.0)),
+    ]  # fmt: skip
+    assert texts(first.get_legend().get_texts()) == ["river", "money"]

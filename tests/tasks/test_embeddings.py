@@ -126,7 +126,7 @@ def test_instances_have_the_vectors_of_their_words(mlm):
     every = embed(mlm, text.sentences, layers="all")
     for instance, vector in zip(text.instances, vectors, strict=True):
         assert np.abs(vector - every.of(instance.sentence)[instance.place]).max() < 1e-5
-    part = text.only({"dog noun", "sleep verb"})
+    part = text.sample({"dog noun", "sleep verb"})
     assert part.sentences == [["the", "dog", "sleeps"]] and len(part.instances) == 2
     assert np.abs(senses.instance_vectors(mlm, part) - vectors[-2:]).max() < 1e-5
 
@@ -146,6 +146,12 @@ def test_a_sense_is_a_mean_and_the_nearest_has_the_largest_cosine():
     assert answers == [known.names["bank noun"][int(np.argmax(c))] for c in cosine]
     assert len(set(answers)) == 2
     assert known.nearest(["cat noun"], asked[:1]) == [None]
+    # A sample is averaged, and all instances say what is frequent.
+    few = text.sample({"bank noun"}, most=1)
+    assert len(few.instances) == 2
+    counted = [*text.instances, *[text.instances[0]] * 5]
+    ranks = senses.learn_senses(few, vectors[:2], counted)
+    assert ranks.names == {"bank noun": ["bank%1:17:01::", "bank%1:14:00::"]}
 
 
 def test_f1_counts_unanswered_instances_against_recall_only():
