@@ -87,7 +87,11 @@ def derive(tables, methods, options):
 
 def measure(tables, built):
     dense = {name: joint._rows(slice(None)) for name, joint in built.items()}
-    out = dense_metrics(tables, dense)
+    out = {**dense_metrics(tables, dense), "order_gap_gold": None}
+    log_a, log_b, _, _, log_p_a, log_p_b = double(tables)
+    if (gold := tables.gold_cell) and log_p_a is not None and log_p_b is not None:
+        gap = log_p_a[gold[0]] + log_b[gold] - log_p_b[gold[1]] - log_a[gold]
+        out["order_gap_gold"] = float(gap)
     return {**out, "jsd": metrics.Pairwise(out["jsd"])}
 
 
