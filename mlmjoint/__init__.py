@@ -25,6 +25,7 @@ __getattr__, __dir__, __all__ = exports(
         "studies.records": "load_study",
         "tasks.fill": "fill Filling Fillings",
         "tasks.pipeline": "JointFillMask",
+        "tasks.score": "score",
         "tasks.embeddings": "embed",
     },
 )

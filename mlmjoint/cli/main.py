@@ -18,6 +18,7 @@ GROUPS = {
         "pair": "the most likely pairs for two masked positions of a sentence",
         "fill": "the most likely fillings of all masks of a sentence, certified",
         "dependence": "how much the masked words of a sentence depend on each other",
+        "score": "log-probabilities of the sentences of a file",
         "models": "the models that can be loaded by name",
         "fetch": "download a model, so that it is here when there is no network",
         "check-model": "check that a model is fit for the joints, one line per check",

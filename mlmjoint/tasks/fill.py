@@ -136,8 +136,7 @@ def fill(
     ----------
     .. [1] Torroba Hennigen and Kim, "Deriving Language Models from Masked Language Models",
        ACL 2023.
-    .. [2] Turok et al., "DUEL: Exact Likelihood for Masked Diffusion via Deterministic Unmasking",
-       2026.
+    .. [2] "DUEL", arXiv:2603.01367, 2026: exact likelihoods under a deterministic order.
     """
     top, budget = checks.count("top", top), checks.count("budget", budget)
     ids, masks = masked_text(mlm, text)

@@ -27,7 +27,59 @@ from .architectures import Layer, Stack
 Tensor = torch.Tensor
 
 
-class Substitutions:
+class Encoder:
+    """The layers of a stack, the last one at one position of each sequence only."""
+
+    def __init__(self, stack: Stack):
+        self.stack = stack
+        self._space = lambda name, *shape: None  # batches of many sizes: no memory is kept
+
+    def hidden_at(self, input_ids: Tensor, positions: Tensor) -> Tensor:
+        """Final hidden states at one position of each sequence without padding: (n, T), (n,) ->
+        (n, H).
+        """
+        layers, rows = self.stack.layers, torch.arange(len(input_ids), device=input_ids.device)
+        x = self.stack.embed(input_ids, self.stack.position_ids(input_ids[0]))  # (n, T, H)
+        for layer in layers[:-1]:
+            x = self._feed_forward(layer, self._attention(layer, x))
+        here = x[rows, positions]
+        return self._feed_forward(layers[-1], self._last_attention(layers[-1], x, here))
+
+    def _attention(self, layer: Layer, x: Tensor) -> Tensor:
+        n, length, width = x.shape
+        flat = x.view(-1, width)
+        qkv = layer.qkv(flat, out=self._space("qkv", len(flat), 3 * width))
+        q, k, v = qkv.view(n, length, 3, self.stack.heads, -1).permute(2, 0, 3, 1, 4)
+        context = nn.functional.scaled_dot_product_attention(q, k, v)  # (n, heads, T, d)
+        context = context.transpose(1, 2).reshape(-1, width)
+        return layer.norm1(layer.o(context).add_(flat)).view(x.shape)
+
+    def _last_attention(self, layer: Layer, x: Tensor, here: Tensor) -> Tensor:
+        """Attention of the rows' states ``here`` (n, H) over all of x (n, T, H): (n, H)."""
+        n, _, width = x.shape
+        w_q, w_k, w_v = layer.qkv.weight.split(width, 1)  # (H, H) each
+        q = torch.addmm(layer.qkv.bias[:width], here, w_q).view(n, self.stack.heads, -1)
+        w_k, w_v = (w.view(width, *q.shape[1:]) for w in (w_k, w_v))  # (H, heads, d)
+        probe = torch.einsum("nhd,khd->nhk", q * q.shape[-1] ** -0.5, w_k)
+        weights = torch.bmm(probe, x.transpose(1, 2)).softmax(-1)  # (n, heads, T)
+        seen = torch.bmm(weights, x)  # (n, heads, H)
+        context = torch.einsum("nhk,khd->nhd", seen, w_v)
+        return layer.norm1(layer.o(context.reshape(n, width)).add_(here))
+
+    def _feed_forward(self, layer: Layer, x: Tensor, inner: Tensor | None = None) -> Tensor:
+        """norm2(x + down(act(inner))), where inner is up(x) unless given."""
+        flat = x.view(-1, x.shape[-1])
+        if inner is None:
+            inner = layer.up(flat, out=self._space("inner", len(flat), len(layer.up.bias)))
+        inner = inner.view(len(flat), -1)
+        if getattr(layer.act, "act", layer.act) is nn.functional.gelu and writes_into_views(inner):
+            nn.functional.gelu(inner, out=inner)
+        else:
+            inner = layer.act(inner)
+        return layer.norm2(layer.down(inner).add_(flat)).view(x.shape)
+
+
+class Substitutions(Encoder):
     """One sentence with position ``substituted`` open and position ``masked`` read out."""
 
     def __init__(self, stack: Stack, input_ids: Tensor, substituted: int, masked: int):
@@ -61,7 +113,7 @@ class Substitutions:
             return x[:, self.m]
         for layer in layers[1:-1]:
             x = self._feed_forward(layer, self._attention(layer, x))
-        return self._feed_forward(layers[-1], self._last_attention(layers[-1], x))
+        return self._feed_forward(layers[-1], self._last_attention(layers[-1], x, x[:, self.m]))
 
     def _first_layer(self, tokens: Tensor) -> Tensor:
         layer, n = self.stack.layers[0], len(tokens)
@@ -93,36 +145,3 @@ class Substitutions:
         turned = None if out is None else out.transpose(0, 1)  # (T, n, width)
         fixed = torch.baddbmm(base[:, None], weights.transpose(0, 1), old, alpha=-1, out=turned)
         return torch.baddbmm(fixed.transpose(0, 1), weights, new, out=out)
-
-    def _attention(self, layer: Layer, x: Tensor) -> Tensor:
-        n, length, width = x.shape
-        flat = x.view(-1, width)
-        qkv = layer.qkv(flat, out=self._space("qkv", len(flat), 3 * width))
-        q, k, v = qkv.view(n, length, 3, self.stack.heads, -1).permute(2, 0, 3, 1, 4)
-        context = nn.functional.scaled_dot_product_attention(q, k, v)  # (n, heads, T, d)
-        context = context.transpose(1, 2).reshape(-1, width)
-        return layer.norm1(layer.o(context).add_(flat)).view(x.shape)
-
-    def _last_attention(self, layer: Layer, x: Tensor) -> Tensor:
-        n, _, width = x.shape
-        w_q, w_k, w_v = layer.qkv.weight.split(width, 1)  # (H, H) each
-        here = x[:, self.m]  # (n, H)
-        q = torch.addmm(layer.qkv.bias[:width], here, w_q).view(n, self.stack.heads, -1)
-        w_k, w_v = (w.view(width, *q.shape[1:]) for w in (w_k, w_v))  # (H, heads, d)
-        probe = torch.einsum("nhd,khd->nhk", q * q.shape[-1] ** -0.5, w_k)
-        weights = torch.bmm(probe, x.transpose(1, 2)).softmax(-1)  # (n, heads, T)
-        seen = torch.bmm(weights, x)  # (n, heads, H)
-        context = torch.einsum("nhk,khd->nhd", seen, w_v)
-        return layer.norm1(layer.o(context.reshape(n, width)).add_(here))
-
-    def _feed_forward(self, layer: Layer, x: Tensor, inner: Tensor | None = None) -> Tensor:
-        """norm2(x + down(act(inner))), where inner is up(x) unless given."""
-        flat = x.view(-1, x.shape[-1])
-        if inner is None:
-            inner = layer.up(flat, out=self._space("inner", len(flat), len(layer.up.bias)))
-        inner = inner.view(len(flat), -1)
-        if getattr(layer.act, "act", layer.act) is nn.functional.gelu and writes_into_views(inner):
-            nn.functional.gelu(inner, out=inner)
-        else:
-            inner = layer.act(inner)
-        return layer.norm2(layer.down(inner).add_(flat)).view(x.shape)

@@ -1,0 +1,148 @@
+"""Joint filling of the stored studies' pairs: passes to the certificate, rank of the gold pair.
+
+python -m book.runs.fill_pairs --data jsonl:snli_dev.jsonl:premise,hypothesis
+       [--pairs 150] [--checked 10]
+
+Each pair of the two en-small studies on SNLI dev is filled by every chain, by rivals at given
+numbers of passes and, for the first ``--checked`` of each study, from the full tables, whose best
+ten must be the certified ten. Results go to results/full/runs/fill_pairs.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+import mlmjoint
+from mlmjoint.core.constructions import CONSTRUCTIONS
+from mlmjoint.files import sha256
+from mlmjoint.studies import start_run
+from mlmjoint.studies.records import load_study
+from mlmjoint.tasks import search
+from mlmjoint.tasks.predict import Predictor
+from mlmjoint.text.corpora import corpus, parse
+
+MODEL, TOP, SEED = "en-small", 10, 0
+STUDIES = ("random", "contiguous")
+CHAINS = ("chain-ab", "chain-ba", "chain-mean", "chain-conf", "chain-geo")
+CHECKED = ("chain-ab", "chain-mean", "chain-conf")
+
+
+def rank(pairs, gold) -> int | None:
+    """The place of the gold pair among at most ten, from 1; None if it is not there."""
+    pairs = [tuple(pair) for pair in pairs]
+    return pairs.index(gold) + 1 if gold in pairs else None
+
+
+def beam(predict: Predictor, width: int) -> list:
+    """The best ten pairs that begin with one of the ``width`` most probable first tokens."""
+    ((_, _, first),) = predict.expand(torch.full((1, 2), -1))
+    heads = first[0].topk(width)
+    fills = torch.full((width, 2), -1)
+    fills[:, predict.order[0]] = heads.indices
+    rows = torch.cat([rows for *_, rows in predict.expand(fills)])
+    flat = (heads.values[:, None] + rows).flatten().topk(TOP).indices
+    out = fills[flat // rows.shape[1]]
+    out[:, predict.order[1]] = flat % rows.shape[1]
+    return out.tolist()
+
+
+def hcb_beam(forward: Predictor, backward: Predictor, passes: int) -> list:
+    """HCB's best ten pairs over the columns that are most probable next to the pivot.
+
+    One pass for the pivot, one for the row of the pivot, the others for columns.
+    """
+    ((_, _, first),) = forward.expand(torch.full((1, 2), -1))
+    pivot = int(first[0].argmax())
+    ((_, _, row),) = forward.expand(torch.tensor([[pivot, -1]]))
+    columns = row[0].topk(max(1, passes - 2)).indices
+    fills = torch.full((len(columns), 2), -1)
+    fills[:, 1] = columns
+    table = torch.cat([rows for *_, rows in backward.expand(fills)])  # (n, V)
+    score = table - table[:, pivot, None] + row[0][columns, None]
+    flat = score.flatten().topk(TOP).indices
+    heads = flat % table.shape[1]
+    return torch.stack([heads, columns[flat // table.shape[1]]], 1).tolist()
+
+
+def measure(mlm, ids: list[int], gold: tuple[int, int]) -> dict:
+    """Passes to the certificate and ranks of the gold pair under every method."""
+    masks = [t for t, token in enumerate(ids) if token == mlm.mask_token_id]
+    passes, ranks, seconds = {}, {}, {}
+    for method in CHAINS:
+        start = time.process_time()
+        found = mlmjoint.fill(mlm, ids, TOP, method)
+        seconds[method] = round(time.process_time() - start, 4)
+        assert found.certified
+        passes[method] = found.passes
+        ranks[method] = rank([f.token_ids for f in found], gold)
+    product = mlmjoint.fill(mlm, ids, TOP, "mlm")
+    ranks["product"] = rank([f.token_ids for f in product], gold)
+    with torch.inference_mode():
+        forward = Predictor(mlm, ids, masks, [0, 1], [None, None])
+        backward = Predictor(mlm, ids, masks, [1, 0], [None, None])
+        ranks["greedy"] = rank(beam(forward, 1), gold)
+        ranks["beam-10"] = rank(beam(forward, 10), gold)
+        ranks["hcb-beam"] = rank(hcb_beam(forward, backward, passes["chain-mean"]), gold)
+        ranks["hcb-beam-12"] = rank(hcb_beam(forward, backward, 12), gold)
+    return {"passes": passes, "ranks": ranks, "seconds": seconds}
+
+
+def check(mlm, ids: list[int]) -> dict:
+    """Do the certified ten agree with the ten best cells of the whole table?"""
+    tables = mlmjoint.conditionals(mlm, mlm.pair(ids))
+    surer_a = float(tables.log_p_a.max()) >= float(tables.log_p_b.max())
+    agree, gaps = {}, {}
+    for method in CHECKED:
+        name = method
+        if method == "chain-conf":
+            name = "chain-ab" if surer_a else "chain-ba"
+        cells = CONSTRUCTIONS[name](tables)  # normalised already: no pass for the marginals
+        best = mlmjoint.Joint(tables, name, cells).top_cells(TOP)
+        found = mlmjoint.fill(mlm, ids, TOP, method)
+        agree[method] = {f.token_ids for f in found} == {cell[:2] for cell in best}
+        values = zip(found, best, strict=True)
+        gaps[method] = max(abs(f.log_prob - cell[2]) for f, cell in values)
+    return {"agree": agree, "largest_gap": gaps}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", required=True, help="jsonl:FILE:premise,hypothesis")
+    parser.add_argument("--pairs", type=int, default=150, help="pairs of each study to fill")
+    parser.add_argument("--checked", type=int, default=10, help="pairs of each study to check")
+    args = parser.parse_args()
+    spec = parse(args.data)
+    texts = {s.id: s.text for s in corpus(args.data, n=300, seed=SEED)}
+    mlm = mlmjoint.load(MODEL, device="cpu")
+    run = start_run(
+        "fill_pairs",
+        "cpu",
+        command=f"python -m book.runs.fill_pairs --data {spec.without_folder()}",
+        seed=SEED,
+        model={"name": MODEL, "sha256": mlm.fingerprint},
+        data={"file": Path(spec.path).name, "sha256": sha256(Path(spec.path))},
+        top=TOP,
+        batches={"first": search.FIRST, "largest": search.LARGEST},
+    )
+    for kind in ("fill", "check"):
+        for scheme in STUDIES:
+            records = load_study(f"results/full/{MODEL}-snli-dev-{scheme}").records
+            count = args.pairs if kind == "fill" else args.checked
+            for record in tqdm(records[:count], f"{kind} {scheme}", disable=None):
+                key = {"kind": kind, "pairs": scheme, "sentence": record["sentence"]}
+                if run.one(**key):
+                    continue
+                pair = mlm.pair(mlm.encode(texts[record["sentence"]]), record["positions"])
+                assert list(pair.gold) == record["gold"]
+                ids = pair.input_ids.tolist()
+                row = measure(mlm, ids, pair.gold) if kind == "fill" else check(mlm, ids)
+                run.add(**key, **row)
+
+
+if __name__ == "__main__":
+    main()
