@@ -22,7 +22,10 @@ _MASKS = (lambda v: 0 < v < 1, "give a share between 0 and 1, like 0.15")
 _SHARE = (lambda v: 0 <= v < 1, "give a share from 0 to below 1, like 0.1")
 LIMITS = {
     "learning_rate": (lambda v: v > 0, "give a number above 0, like 5e-4"),
-    **dict.fromkeys(("weight_decay", "state_embedding"), (lambda v: v >= 0, "give 0 or more")),
+    **dict.fromkeys(
+        ("weight_decay", "state_embedding", "compatibility_weight"),
+        (lambda v: v >= 0, "give 0 or more"),
+    ),
     "decay_fraction": (lambda v: 0 <= v <= 1, "give a share of the steps, from 0 to 1"),
     **dict.fromkeys(("mask_rate", "final_mask_rate"), _MASKS),
     **dict.fromkeys(("dropout", "final_dropout", "valid_fraction"), _SHARE),
@@ -101,8 +104,11 @@ class Settings:
 
 # These act from the decay on: they may change when a run is resumed before it, or prolonged.
 ADJUSTABLE = ("steps", "decay_fraction", "final_mask_rate", "final_dropout")
+MASKING, GAPS = ("bert", "uniform"), ("none", "order", "odds")
 # The options of a job that are an ExLM's alone.
 EXLM = ("states", "links", "state_embedding")
+# Those that say what is trained, and by which loss.
+OBJECTIVE = ("start", "architecture", *EXLM, "masking", "compatibility", "compatibility_weight")
 
 
 def option(default, help=None, **argparse):
@@ -147,6 +153,16 @@ class Job:
     state_embedding: float = option(
         0.0, "of exlm: initial size of an embedding for each state (default: none, as published)"
     )
+    start: str | None = option(
+        None, "begin with the weights and tokenizer of this model (name or folder)"
+    )
+    masking: str = option(
+        "bert", "bert, or uniform: a rate of masks for each sentence, from 0 to 1", choices=MASKING
+    )
+    compatibility: str = option(
+        "none", "squared gap added to the loss: of the two orders, or of odds", choices=GAPS
+    )
+    compatibility_weight: float = option(0.1, "of that squared gap")
     seed: int = option(0)
     device: str = option("auto", choices=DEVICES)
     initialiser: str | None = option(
@@ -182,3 +198,16 @@ class Job:
             getattr(self, name) != getattr(Job, name) for name in EXLM
         ):
             raise InputError(f"{', '.join(EXLM)} are of exlm; add --architecture exlm")
+        kinds = {"masking": MASKING, "compatibility": GAPS}
+        for name, values in kinds.items():
+            if getattr(self, name) not in values:
+                raise InputError(
+                    f"{name} is {getattr(self, name)!r}; choose one of {', '.join(values)}"
+                )
+        changed = [
+            name
+            for name in ("architecture", "nsp", *kinds)
+            if getattr(self, name) != getattr(Job, name)
+        ]
+        if len(changed) > 1:
+            raise InputError(f"{' and '.join(changed)} cannot be combined; give one of them")

@@ -14,18 +14,19 @@ import torch
 from .. import checks, files
 from ..errors import InputError
 from ..models.checkpoints import quiet, read_folder, save_folder
+from ..models.mlm import load
 from . import cards, nsp, recipes, toy
 from .checkpoints import leads
+from .compatibility import CompatibleLoss, PairBatches, UniformBatches
 from .data import Text, bare_spec, read_text
 from .masking import MaskedBatches, masked_loss, set_dropout, unary_perplexity
 from .recipes import MINILM, RECIPES, Recipe
-from .settings import EXLM, Job, Settings
+from .settings import EXLM, OBJECTIVE, Job, Settings
 
 # The options that the recipe toy takes: it makes its own text, split and card.
-TOY = ("out", "recipe", "seed", "device", "save_every", "architecture", *EXLM)
+TOY = ("out", "recipe", "seed", "device", "save_every", *OBJECTIVE)
 # The options that decide the weights, besides the settings.
-DECISIVE = ("nsp", "repeats", "exclude", "valid_fraction", "monitor", "save_every")
-DECISIVE += ("architecture", *EXLM)
+DECISIVE = ("nsp", "repeats", "exclude", "valid_fraction", "monitor", "save_every", *OBJECTIVE)
 
 
 def train(data, out, recipe: str | Recipe = "scratch", **options) -> dict | None:
@@ -64,7 +65,13 @@ def train(data, out, recipe: str | Recipe = "scratch", **options) -> dict | None
     else:
         text = toy.draw_text(recipe, job.seed) if is_toy else read_text(job)
     states = {name: getattr(job, name) for name in EXLM} if job.architecture == "exlm" else None
-    model, tokenizer = recipes.initialise(recipe, text.unique, job.seed, job.initialiser, states)
+    if job.start:
+        mlm = load(job.start, device="cpu")
+        model, tokenizer = mlm.model, mlm.tokenizer
+    else:
+        model, tokenizer = recipes.initialise(
+            recipe, text.unique, job.seed, job.initialiser, states
+        )
     if job.nsp:
         model, tokenizer = nsp.with_next_sentence(model, tokenizer)
     snapshots = {
@@ -79,7 +86,7 @@ def train(data, out, recipe: str | Recipe = "scratch", **options) -> dict | None
     truth = toy.TruthGap(text.scored[0][1], tokenizer, text.unique) if is_toy else None
     judged = _judge(model, tokenizer, held_out, settings, job) if len(held_out) > 1 else None
     name, initialiser = job.name or recipe.name, None
-    if recipe.initialiser:
+    if recipe.initialiser and not job.start:
         initialiser = {"source": MINILM.source, "licence": MINILM.licence}
         initialiser |= {"wheel_sha256": MINILM.sha256, "layers": list(recipe.layers)}
     for step, folder in [*snapshots.items(), (training["kept_step"], out)]:
@@ -92,6 +99,7 @@ def train(data, out, recipe: str | Recipe = "scratch", **options) -> dict | None
             "command": command_line(job, recipe, settings, name),
             "model": about,
             "initialiser": initialiser,
+            "objective": _describe(job),
             "licence": job.licence or "that of the data and the initialiser",
             **text.about,
             "training": {**training, "kept_step": step},
@@ -121,15 +129,9 @@ def _fit(model, tokenizer, text: Text, settings, job: Job, out: Path, snapshots,
 
     settings = replace(settings, batch_size=min(settings.batch_size, len(text.training)))
     limit = min(tokenizer.model_max_length, model.config.max_position_embeddings)
-    batch, loss, facts, source = MaskedBatches, masked_loss, {}, text.training
-    if job.nsp:
-        batch, loss, source = nsp.NextSentences, nsp.pretraining_loss, documents
-    elif job.architecture == "exlm":
-        from .exlm import AllMaskedBatches, path_loss
-
-        batch, loss = AllMaskedBatches, path_loss
-        facts = {name: getattr(job, name) for name in ("architecture", *EXLM)}
-    batches = batch(tokenizer, source, settings, job.seed, limit)
+    kind, loss = _objective(job, tokenizer)
+    source = documents if job.nsp else text.training
+    batches = kind(tokenizer, source, settings, job.seed, limit)
 
     def on_step(step):
         set_dropout(model, settings.dropout_at(step))
@@ -142,7 +144,7 @@ def _fit(model, tokenizer, text: Text, settings, job: Job, out: Path, snapshots,
         return {"uppl": unary_perplexity(model, tokenizer, text.monitored)[0]}
 
     options = {name: getattr(job, name) for name in ("seed", "device", "save_every")}
-    options["facts"] = {"text": batches.digest(), **facts}
+    options["facts"] = {"text": batches.digest()} | {k: getattr(job, k) for k in OBJECTIVE}
     with quiet():
         run = fit(model, batches, loss, settings, out, evaluate, on_step, **options)
     epochs = round(settings.steps * settings.batch_size / len(batches), 2)
@@ -160,6 +162,31 @@ def _judge(model, tokenizer, documents, settings: Settings, job: Job) -> dict:
     return {key: round(float(v), 4) for key, v in numbers.items()} | {"pairs": len(hits)}
 
 
+def _objective(job: Job, tokenizer):
+    """The class of the batches, and the loss."""
+    if job.nsp:
+        return nsp.NextSentences, nsp.pretraining_loss
+    if job.architecture == "exlm":
+        from .exlm import AllMaskedBatches, path_loss
+
+        return AllMaskedBatches, path_loss
+    if job.compatibility != "none":
+        mask = tokenizer.mask_token_id
+        return PairBatches, CompatibleLoss(job.compatibility, job.compatibility_weight, mask)
+    return UniformBatches if job.masking == "uniform" else MaskedBatches, masked_loss
+
+
+def _describe(job: Job) -> str | None:
+    """What a card says of another beginning, other masks or another loss."""
+    parts = [f"It began with the weights of {Path(job.start).name}." if job.start else ""]
+    if job.masking == "uniform":
+        parts += ["The rate of masks was drawn for each sentence, uniformly between 0 and 1."]
+    if job.compatibility != "none":
+        gap = {"order": "order gap", "odds": "contradiction of odds ratios"}[job.compatibility]
+        parts += [f"The loss had {job.compatibility_weight:g} times the mean squared {gap}."]
+    return " ".join(filter(None, parts)) or None
+
+
 def command_line(job: Job, recipe: Recipe, settings: Settings, name: str) -> str | None:
     """The command that makes the model, for its card: the options that decide its weights.
 
@@ -173,6 +200,8 @@ def command_line(job: Job, recipe: Recipe, settings: Settings, name: str) -> str
     options |= {k: getattr(job, k) for k in DECISIVE if getattr(job, k) != getattr(Job, k)}
     options |= {k: v for k, v in asdict(settings).items() if v != usual[k]}
     options |= {"seed": job.seed, "steps": settings.steps}
+    if job.start:
+        options["start"] = Path(job.start).name
     for key in ("data", "exclude"):
         if key in options:
             options[key] = [bare_spec(spec) for spec in options[key]]

@@ -1,0 +1,141 @@
+r"""Training for compatibility: a masked language model whose conditionals should have a joint.
+
+If p(a | b) and p(b | a) come from one joint, both orders of the chain rule agree, and both tables
+have the same odds ratios. Each loss squares what is left of one of these equations at pairs of
+positions that are drawn from the training sentences.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..engine.forward.architectures import find_head
+from .masking import MaskedBatches, masked_loss
+
+SHARE = 0.25  # of the sentences of a batch has a pair
+STEP_PAIRS, STEP_MASKS = 17, 18  # kinds of random numbers of a step
+
+
+class PairBatches(MaskedBatches):
+    """``batches[n]`` of :class:`MaskedBatches` with pairs of positions in a quarter of its rows.
+
+    ``pairs`` (B, 2) are a < b, neighbours or any two with equal chance, -1 in the other rows;
+    ``texts`` (B, T) is the text without masks.
+    """
+
+    def __getitem__(self, step: int) -> dict:
+        batch = super().__getitem__(step)
+        texts = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])
+        rng = np.random.default_rng([self.seed, step, STEP_PAIRS])
+        pairs = torch.full((len(texts), 2), -1)
+        for row in range(round(SHARE * len(texts))):
+            words = int(batch["attention_mask"][row].sum()) - 2
+            if words >= 2:
+                a, b = np.sort(rng.choice(words, 2, replace=False)) + 1
+                if rng.random() < 0.5:
+                    a = rng.integers(1, words)
+                    b = a + 1
+                pairs[row] = torch.tensor([a, b])
+        return {**batch, "texts": texts, "pairs": pairs}
+
+
+class UniformBatches(MaskedBatches):
+    """``batches[n]`` with a rate of masks for each sentence, uniform between 0 and 1 (u-PMLM).
+
+    The model is then trained on every subset of a sentence, so on every order of the chain rule.
+    """
+
+    def __getitem__(self, step: int) -> dict:
+        batch = super().__getitem__(step)
+        texts = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])
+        tokenizer = self._mask.collate.tokenizer
+        rng = np.random.default_rng([self.seed, step, STEP_MASKS])
+        rate, lot, fate = (rng.random((len(texts), n)) for n in (1, texts.shape[1], texts.shape[1]))
+        special = np.isin(texts.numpy(), tokenizer.all_special_ids)
+        chosen = torch.from_numpy((lot < rate) & ~special)  # (B, T)
+        others = torch.from_numpy(rng.integers(len(tokenizer), size=texts.shape))
+        fate = torch.from_numpy(fate)  # BERT's: 80 % masked, 10 % replaced, 10 % kept
+        ids = texts.masked_fill(chosen & (fate < 0.8), tokenizer.mask_token_id)
+        ids = torch.where(chosen & (fate >= 0.9), others, ids)
+        return {**batch, "input_ids": ids, "labels": texts.masked_fill(~chosen, -100)}
+
+
+def order_gap(model, texts: Tensor, attended: Tensor, pairs: Tensor, mask: int) -> Tensor:
+    r"""log p(a) p(b | a) - log p(b) p(a | b) at the text's own tokens, (n,); book: eq-order-gap.
+
+    texts (n, T) without masks, attended (n, T), pairs (n, 2). Three passes for each pair.
+    """
+    (a, b), rows = pairs.T, torch.arange(len(texts), device=texts.device)  # (n,) each
+    tokens_a, tokens_b = texts[rows, a], texts[rows, b]
+    at_a, at_b = _write(texts, a, mask), _write(texts, b, mask)  # (n, T)
+    both = _write(at_a, b, mask)
+    log_p_a, log_p_b = _log_probs(model, both, attended, (a, b))  # (n, V) each
+    (log_a,) = _log_probs(model, at_a, attended, (a,))
+    (log_b,) = _log_probs(model, at_b, attended, (b,))
+    log_ab = log_p_a[rows, tokens_a] + log_b[rows, tokens_b]
+    return log_ab - log_p_b[rows, tokens_b] - log_a[rows, tokens_a]
+
+
+def odds_contradiction(model, texts: Tensor, attended: Tensor, pairs: Tensor, mask: int) -> Tensor:
+    r"""The log odds ratio of a 2 x 2 table by p(a | b), less that by p(b | a), (n,).
+
+    .. math:: \log \frac{p(a|b)\, p(a'|b')}{p(a'|b)\, p(a|b')} -
+              \log \frac{p(b|a)\, p(b'|a')}{p(b'|a)\, p(b|a')}
+
+    a and b are the text's own tokens, a' and b' others, drawn from p(. | b) and p(. | a). Four
+    passes for each pair, one for each context. Book: eq-rectangle.
+    """
+    (a, b), rows = pairs.T, torch.arange(len(texts), device=texts.device)
+    firsts, tables = [], []
+    for place, other in ((a, b), (b, a)):
+        (log_p,) = _log_probs(model, _write(texts, place, mask), attended, (place,))  # (n, V)
+        firsts.append((place, other, texts[rows, place], log_p))
+    drawn = []
+    for _, _, token, log_p in firsts:
+        rest = log_p.detach().exp().scatter(1, token[:, None], 0.0).clamp_min(0)
+        drawn.append(torch.multinomial(rest + 1e-12, 1)[:, 0])  # (n,)
+    for side, (place, other, token, log_p) in enumerate(firsts):
+        new = drawn[side]
+        moved = _write(_write(texts, other, drawn[1 - side]), place, mask)
+        (log_q,) = _log_probs(model, moved, attended, (place,))
+        tables.append((log_p - log_q)[rows, token] - (log_p - log_q)[rows, new])
+    return tables[0] - tables[1]
+
+
+GAPS = {"order": order_gap, "odds": odds_contradiction}
+PASSES = {"none": 0, "order": 3, "odds": 4}  # for each pair
+
+
+class CompatibleLoss:
+    r"""The masked loss plus λ times the mean square of a gap over the pairs of a batch."""
+
+    def __init__(self, kind: str, weight: float, mask: int):
+        self.gap, self.weight, self.mask = GAPS[kind], weight, mask
+
+    def __call__(self, model, batch: dict) -> tuple[Tensor, int]:
+        total, count = masked_loss(model, batch)
+        chosen = batch["pairs"][:, 0] >= 0
+        if self.weight and bool(chosen.any()):
+            inputs = (batch[key][chosen] for key in ("texts", "attention_mask", "pairs"))
+            total = (
+                total + self.weight * count * self.gap(model, *inputs, self.mask).square().mean()
+            )
+        return total, count
+
+
+def _write(texts: Tensor, places: Tensor, tokens) -> Tensor:
+    """The texts with one token of each replaced."""
+    rows = torch.arange(len(texts), device=texts.device)
+    return texts.index_put((rows, places), torch.as_tensor(tokens, device=texts.device))
+
+
+def _log_probs(model, ids: Tensor, attended: Tensor, places) -> list[Tensor]:
+    """log p (n, V) at each of the places (n,) of one pass, with gradients."""
+    head, rows = find_head(model), torch.arange(len(ids), device=ids.device)
+    if head is None:
+        logits = model(input_ids=ids, attention_mask=attended).logits  # (n, T, V)
+        return [logits[rows, at].log_softmax(-1) for at in places]
+    hidden = model.base_model(input_ids=ids, attention_mask=attended)[0]  # (n, T, H)
+    return [head.logits(hidden[rows, at]).log_softmax(-1) for at in places]
