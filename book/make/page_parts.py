@@ -16,37 +16,39 @@ from mlmjoint.names import short_name
 
 from . import address, effort, notebooks, stored
 from .markdown import replace_between, table
-from .page_results import FOLDED, grouped
 
-# book/index.md: the chapters by their questions, and three ways through them. Each way has a
+# book/index.md: the chapters by their questions, and four ways through them. Each way has a
 # title, a text and its stops: a chapter by its number, a page by its name and title.
 
-EVERY = "every chapter"
 PATHS = (
     (
+        "To use it",
+        "For everybody with a sentence and more than one gap: try it here, then in Python or on "
+        "the command line, with any masked language model.",
+        (
+            ("explore", "Explore"),
+            ("fill", "Fill"),
+            "14",
+            ("reproducing", "Your model"),
+            ("api", "API"),
+        ),
+    ),
+    (
         "To learn it",
-        "For a student who knows what a neural network is. Front to back: what a masked language "
-        "model predicts, why that is not yet a joint, how joints are constructed, and how good "
-        "they are. A reader who knows BERT starts at the joints, with chapter 1.",
-        (("notation", "Notation"), EVERY),
+        "For a student who knows what a neural network is. A reader who knows BERT starts at the "
+        "joints, with chapter 1.",
+        ("20", "01", "03", "05", "06"),
     ),
     (
         "To weigh the evidence",
-        "For a researcher who knows the paper. What the published code does differently, each "
-        "claim with intervals and tests, a world whose truth is known, and every table.",
-        (("errata", "Errata"), "05", "06", "07", "08", "09", "10", ("results", "Results")),
+        "For a researcher who knows the paper: what its code does differently, each claim with "
+        "intervals and tests, a world whose truth is known, every table.",
+        (("errata", "Errata"), "06", "07", "12", ("results", "Results")),
     ),
     (
-        "To use it",
-        "For a practitioner with their own masked language model, in any language. Query it, "
-        "measure it on your own text, choose a construction, and see what it costs.",
-        (
-            ("explore", "Explore"),
-            ("reproducing", "Reproducing"),
-            *("01", "05", "10", "11"),
-            ("api", "API"),
-            ("models", "Models"),
-        ),
+        "To go further",
+        "More than two gaps, joints in one pass, and models that are trained to have one.",
+        ("13", "15", "16", "17", "18"),
     ),
 )
 
@@ -63,7 +65,7 @@ def index(before: str) -> str:
             lines.append(f"{start} **{notebooks.link(chapter)}.** {chapter.question}")
         lines.append("")
     page = replace_between(before, "chapters", lines)
-    lines = ["::::{grid} 1 1 3 3", ":gutter: 3", ""]
+    lines = ["::::{grid} 1 1 2 2", ":gutter: 3", ""]
     for title, text, stops in PATHS:
         links = [link for stop in stops for link in _links(stop, labels)]
         lines += [f":::{{grid-item-card}} {title}", text, "", "```{card-footer}"]
@@ -79,8 +81,6 @@ def _label(chapter: notebooks.Chapter, number: str | None) -> str:
 
 def _links(stop, labels: dict[str, str]) -> list[str]:
     """The links of a stop; none if the book has no such chapter or page."""
-    if stop == EVERY:
-        return [*labels.values()]
     if isinstance(stop, str):
         return [labels[stop]] if stop in labels else []
     name, title = stop
@@ -140,7 +140,7 @@ def _draw(numbers, mark: str) -> str:
     return f"{head}<!-- numbers {mark} -->\n{tag}{rest}"
 
 
-# book/reproducing.md: time and memory per chapter, and a link to the chapter on cost.
+# book/reproducing.md: time and memory per chapter, the benchmarks, a link to the chapter on cost.
 
 COSTS = "11"
 SCALE = (
@@ -153,6 +153,7 @@ SCALE = (
 def reproducing(before: str) -> str:
     links = [notebooks.link(c) for c in notebooks.all_chapters() if c.number == COSTS]
     page = replace_between(before, "effort", effort_lines())
+    page = replace_between(page, "bench", bench_lines())
     return replace_between(page, "scale", [line for link in links for line in (link + SCALE, "")])
 
 
@@ -186,23 +187,21 @@ def _memory(size: int) -> str:
     return f"{size / 1e9:.1f} GB"
 
 
-# README.md: each stored study with its perplexities and its command, the benchmarks, the badges.
+# README.md: the perplexities of the most telling studies, and the badges.
 
 SHOWN = ("mlm", "mrf", "mrf-l", "hcb", "ag", "chain-ab")
+TELLING = ("en-small-snli-dev", "en-small-xsum", "toy-toy", "rxnmapper-reactions")
 
 
 def readme(before: str) -> str:
-    """The README with its results renewed; studies that only matter together are left out."""
-    cells = [cell for title, cells in grouped().items() if title not in FOLDED for cell in cells]
-    rows, commands = [], []
-    for cell in cells:
+    """The README with its results renewed."""
+    rows = []
+    for cell in (f"{name}-{pairs}" for name in TELLING for pairs in ("random", "contiguous")):
         perplexities = stored.read(cell)["Perplexity"]
         values = [number(perplexities[short_name(name)]["P-PPL"].value) for name in SHOWN]
         rows.append([cell, stored.progress(cell), *values])
-        commands.append(stored.manifest(cell)["command"])
     lines = table(["P-PPL of", "pairs", *map(short_name, SHOWN)], rows)
-    page = replace_between(before, "results", [*lines, "```bash", *commands, "```", ""])
-    page = replace_between(page, "bench", bench_lines())
+    page = replace_between(before, "results", [*lines])
     return replace_between(page, "badges", address.badges())
 
 
