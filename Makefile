@@ -99,6 +99,8 @@ bench-report: $(STAMP) ## write the stored measurements into the README
 # STUDY adds options, as in `make paper STUDY="--as-published"` or `STUDY="--engine ray"`.
 paper: $(STAMP) ## run the paper's own eight studies, on the available device
 	$(BIN)/mlmjoint study --profile paper $(STUDY)
+	$(BIN)/mlmjoint table results/paper/* > results/paper/tables.md
+	@echo "The columns of the paper's tables: results/paper/tables.md; published.toml takes its printed numbers"
 
 picture: $(STAMP) ## draw the README's picture again
 	$(BIN)/mlmjoint pair "A man is [MASK] [MASK] the street." --methods mlm mrf ag --heatmap book/_static/joint.svg
