@@ -98,6 +98,8 @@ class Measurer:
         if tables.tokens is not None:
             ids_a, ids_b = (ids.cpu() for ids in tables.tokens)
             joint = joint[ids_a][:, ids_b]
+        if self.plan.joint_size:  # like every distribution over candidate sets; gold has mass
+            joint = joint - joint.logsumexp((0, 1))
         return joint.to(tables.log_a.device)
 
 

@@ -25,7 +25,7 @@ LOG_2 = math.log(2)
 def log_marginals(tables, joints: Sequence[Cells], dtype: torch.dtype | None = None) -> list:
     """[log Σ_j μ_ij, log Σ_i μ_ij] of every joint: (Va,) and (Vb,), float64."""
     tiles = Tiles(tables, dtype or _dtype(tables, joints))
-    writers = [_Writer(tiles, joint) for joint in joints]
+    writers = [Writer(tiles, joint) for joint in joints]
     sums = [[tiles.zeros(size) for size in tables.shape] for _ in joints]
     for i, j in tiles:
         logs, probs = _read(tiles, i, j)
@@ -56,7 +56,7 @@ def totals(tables, joints: Sequence[Cells], margins, dtype: torch.dtype | None =
     """
     tiles, count = Tiles(tables, dtype or _dtype(tables, joints)), len(joints)
     # As halves, two joints add up to their mean.
-    writers = [_Writer(tiles, one.shift(-LOG_2), m) for one, m in zip(joints, margins, strict=True)]
+    writers = [Writer(tiles, one.shift(-LOG_2), m) for one, m in zip(joints, margins, strict=True)]
     mass, entropy, mixed = (tiles.zeros(*[count] * dims) for dims in (1, 1, 2))
     apart, least = tiles.zeros(count, 3), LEAST[tiles.dtype]
     for i, j in tiles:
@@ -94,7 +94,7 @@ def _dot(x: Tensor, y: Tensor, work: Tensor) -> Tensor:
     return torch.mul(x, y, out=work).sum(1).sum(dtype=torch.float64)
 
 
-class _Writer:
+class Writer:
     """One joint's cells, tile by tile."""
 
     def __init__(self, tiles: Tiles, joint: Cells, margins=()):
