@@ -5,14 +5,15 @@ J(μ) = Σ_s Σ_contexts KL(p_s ‖ μ_s) is convex in log μ. With Q = Σ_s p_s
 
 .. math:: \sum_{x_s} Q(x)\, \sigma_s(x) = 1, \qquad \sigma_s(x) = a_s(x_{-s}) / \sum_t a_t(x_{-t})
 
-for every s and x_{-s}. These are the likelihood equations of Luce's model of choice: each cell x is
-a contest among its k contexts, held Q(x) times, of which x_{-s} wins p_s(x); at k = 2 that is a
-Bradley-Terry model. The negative log-likelihood Σ_x Q log Σ_s a_s − Σ_s Σ log a_s is convex in
-z = log a, and its unknowns are a k-th or so of the cells' number divided by K.
+for every s and x_{-s} (book: eq-span-balance). These are the likelihood equations of Luce's model
+of choice: each cell x is a contest among its k contexts, held Q(x) times, of which x_{-s} wins
+p_s(x); at k = 2 that is a Bradley-Terry model. The negative log-likelihood
+Σ_x Q log Σ_s a_s − Σ_s Σ log a_s is convex in z = log a, one unknown for every context.
 
 **The bound.** Let r_1 + ... + r_k = Q, all nonnegative, with the same sums over every context as
 p. Cross entropies with a joint's conditionals see the p_s through Q and those sums alone, so
-Σ_s CE(p_s, μ_s) = Σ_s CE(r_s, μ_s) ≥ Σ_s H(r_s), and J(μ) ≥ Σ_s H(r_s) − Σ_s H(p_s) for every μ.
+Σ_s CE(p_s, μ_s) = Σ_s CE(r_s, μ_s) ≥ Σ_s H(r_s), and J(μ) ≥ Σ_s H(r_s) − Σ_s H(p_s) for every μ
+(book: eq-span-dual).
 
 **The repair.** The solver's r_s = Qσ_s misses the sums by its residual ε. For any d, the split
 r_s = Qσ_s (1 + d_s − d̄) with d̄ = Σ_t σ_t d_t still adds up to Q, and its sums change by H d, H the

@@ -128,7 +128,7 @@ def _chain_mean(tables: SpanTables, orders=None) -> Formula:
     """Σ_s p_s w_s(x_{-s}), w_s the mean of all chains that end at s, without their last factor.
 
     Over all orders the mean of the chains on a set S is M(S) = (1/|S|) Σ_{s∈S} p(x_s | x_{S-s})
-    M(S - s): every position is as likely to come last.
+    M(S - s) (book: eq-span-mean): every position is as likely to come last.
     """
     k = len(tables.shape)
     if orders is None:
