@@ -132,6 +132,12 @@ def shipped_heads() -> list[str]:
     return sorted(path.parent.name for path in HEADS.glob(f"*/{CONFIG}"))
 
 
+def head_card(name: str | Path) -> dict:
+    """The card.json of a shipped head or of a folder: data, training, held-out P-PPL."""
+    folder = HEADS / str(name) if str(name) in shipped_heads() else checks.path(name)
+    return json.loads((folder / "card.json").read_text(encoding="utf-8"))
+
+
 def decoder_of(mlm: MLM) -> Head:
     """The model's own prediction head, which every component goes through."""
     decoder = find_head(mlm.model)

@@ -148,8 +148,12 @@ def draw(log_p: Tensor, generator=None) -> Tensor:
     return torch.multinomial(log_p.exp(), 1, generator=generator)[:, 0]
 
 
-def head_pairs(mlm: MLM, head: PairHead) -> Draw:
-    """Both tokens from the joint of a pair head: no forward pass besides the state's."""
+def head_pairs(mlm: MLM, head: PairHead, independent: bool = False) -> Draw:
+    """Both tokens from the joint of a pair head: no forward pass besides the state's.
+
+    ``independent`` takes the product of the joint's marginals instead: what the mixture adds to
+    better predictions of single words is the difference between the two.
+    """
     check_head(mlm, head)
     decoder = decoder_of(mlm)
 
@@ -158,6 +162,9 @@ def head_pairs(mlm: MLM, head: PairHead) -> Draw:
         log_w, log_p = (x.cpu().double() for x in head.components(decoder, states))
         allowed = state.log_p[rows, places[:, 0]].isfinite()  # (n, V)
         log_p = log_p.masked_fill(~allowed[:, None, None], -math.inf).log_softmax(-1)
+        if independent:  # one component, whose two sides are the marginals
+            log_p = torch.logsumexp(log_w[:, None, :, None] + log_p, 2, keepdim=True)
+            log_w = torch.zeros(len(log_w), 1, dtype=log_w.dtype)
         tokens = gold
         if gold is None:
             n, r = torch.arange(len(rows)), draw(log_w, generator)

@@ -37,11 +37,12 @@ def strategies(tiny, head):
         "two": Strategy(block=2),
         "bound": Strategy(bound=1.0),
         "head": Strategy(pairs=head_pairs(tiny, head)),
+        "alone": Strategy(pairs=head_pairs(tiny, head, independent=True)),
         "chain": Strategy(pairs=chain_pairs(tiny)),
     }
 
 
-NAMES = ("one", "left", "two", "bound", "head", "chain")
+NAMES = ("one", "left", "two", "bound", "head", "alone", "chain")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -95,6 +96,12 @@ def test_a_pair_of_masks_is_drawn_from_the_joint_of_the_head(tiny, head, strateg
     expected = torch.logsumexp(q.log_w.diagonal() + sides[0][:, i] + sides[1][:, j], 0)
     found = score_texts(tiny, ids[None], strategies["head"]).log_prob
     assert float(found[0]) == pytest.approx(float(expected), abs=1e-4)
+    alone = sum(
+        torch.logsumexp(q.log_w.diagonal() + side[:, k], 0)
+        for side, k in zip(sides, (i, j), strict=True)
+    )
+    found = score_texts(tiny, ids[None], strategies["alone"]).log_prob
+    assert float(found[0]) == pytest.approx(float(alone), abs=1e-4)
 
 
 def test_mistakes(tiny):

@@ -1,0 +1,46 @@
+"""Seconds of one ``log_prob`` of a pair head against one plain forward pass, in turns.
+
+    python -m book.runs.head_seconds
+
+The head of en-small has random weights here: its cost does not depend on them.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import torch
+
+import mlmjoint
+from mlmjoint.engine.forward.routes import eval_mode
+from mlmjoint.models.pair_head import PairHead, pair_joint
+from mlmjoint.studies import start_run
+
+REPEATS = 200
+
+
+def main() -> None:
+    command = "python -m book.runs.head_seconds"
+    about = {"command": command, "seed": 0, "model": "en-small", "data": "one sentence"}
+    run, mlm = start_run("head_seconds", "cpu", **about), mlmjoint.load("en-small", device="cpu")
+    pair = mlm.pair("A man is [MASK] [MASK] the street with a dog.")
+    ids = pair.input_ids[None]
+    for rank in (4, 8, 16):
+        if run.one(rank=rank) is not None:
+            continue
+        head, plain, mine = PairHead(384, rank), [], []
+        for _ in range(REPEATS):
+            start = time.process_time()  # not the clock: other programs share the processor
+            with eval_mode(mlm.model), torch.inference_mode():
+                mlm.model(input_ids=ids)
+            middle = time.process_time()
+            pair_joint(mlm, head, pair).log_prob(100, 101)
+            plain.append(middle - start)
+            mine.append(time.process_time() - middle)
+        middle = {"plain": statistics.median(plain), "head": statistics.median(mine)}
+        run.add(rank=rank, tokens=ids.shape[1], repeats=REPEATS, threads=1, **middle)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""A pair head on the pairs of the stored studies: P-NLL, U-NLL and KL to the truth.
+
+    python -m book.runs.one_pass --model toy --data toy
+    python -m book.runs.one_pass --model en-small --data jsonl:snli_dev.jsonl:premise,hypothesis
+
+The sentences are drawn again as the study drew them and compared with it by their ids.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from tqdm import tqdm
+
+import mlmjoint
+from mlmjoint import files
+from mlmjoint.core.reference import kl
+from mlmjoint.models.pair_head import HEADS, WEIGHTS, load_head, pair_joint
+from mlmjoint.names import SCHEMES
+from mlmjoint.studies import start_run
+from mlmjoint.studies.plan import read
+from mlmjoint.text import corpus, text_vocabulary
+from mlmjoint.text.corpora import parse
+
+STUDIES = {"toy": "toy-toy", "en-small": "en-small-snli-dev"}
+
+
+def pairs_of(study, mlm, data: str):
+    """(record, pair, truth or None) for each record of a study, its sentences drawn again."""
+    described = study.manifest["data"]
+    sentences = corpus(data, described["sentences"], study.manifest["seed"])
+    assert sentences.fingerprint == described["fingerprint"], "other sentences than the study's"
+    text = {sentence.id: sentence.text for sentence in sentences}
+    kept = text_vocabulary(mlm)
+    for record in study.records:
+        ids = mlm.encode(text[record["sentence"]])
+        pair, truth = mlm.pair(ids, record["positions"]), None
+        if sentences.truth is not None:
+            truth = sentences.truth.world.true_joint(ids, *record["positions"])[kept][:, kept]
+        yield record, pair, truth
+
+
+def score(mlm, head, study, data: str, progress=True, limit=None) -> dict:
+    """Lists over the (first) pairs of a study, over its own vocabulary."""
+    kept = text_vocabulary(mlm)
+    place = {token: k for k, token in enumerate(kept.tolist())}
+    out = {"sentences": [], "p_nll": [], "u_nll": [], "kl_true": []}
+    rows = tqdm(study.records[:limit], disable=None if progress else True)
+    for _, (record, pair, truth) in zip(rows, pairs_of(study, mlm, data), strict=False):
+        q = pair_joint(mlm, head, pair, tokens=(kept, kept))
+        i, j = (place[token] for token in pair.gold)
+        given = float(q.log_conditional_a(j)[i]) + float(q.log_conditional_b(i)[j])
+        out["sentences"].append(record["sentence"])
+        out["p_nll"].append(round(-0.5 * q.log_prob(i, j), 6))
+        out["u_nll"].append(round(-0.5 * given, 6))
+        if truth is not None:
+            out["kl_true"].append(round(float(kl(truth, q.log_table().double())), 6))
+    return {key: values for key, values in out.items() if values}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", choices=STUDIES, required=True)
+    parser.add_argument("--data", required=True)
+    args = parser.parse_args()
+    mlm, head = mlmjoint.load(args.model, device="cpu"), load_head(args.model)
+    bare = str(parse(args.data).without_folder())
+    digest = files.sha256(HEADS / args.model / WEIGHTS)
+    command = f"python -m book.runs.one_pass --model {args.model} --data {bare}"
+    about = {"command": command, "seed": 0, "model": args.model, "data": bare}
+    run = start_run(f"one_pass_{args.model}", "cpu", head=head.config, sha256=digest, **about)
+    for pairs in SCHEMES:
+        if run.one(pairs=pairs) is None:
+            study = read("full", f"{STUDIES[args.model]}-{pairs}")
+            run.add(pairs=pairs, study=study.name, **score(mlm, head, study, args.data))
+
+
+if __name__ == "__main__":
+    main()
