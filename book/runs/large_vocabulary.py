@@ -1,0 +1,95 @@
+"""A vocabulary as large as XLM-R's: memory and time of one pair over candidate sets.
+
+python -m book.runs.large_vocabulary --out FOLDER
+
+The model has XLM-R's vocabulary and the width of its base size, two layers and random weights: what
+is measured depends on shapes alone. Results go to results/full/runs/large_vocabulary.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from mlmjoint.studies import start_run
+
+VOCABULARY, WIDTH, LAYERS = 250_002, 768, 2
+TEXT = "w10 w20 <mask> w30 w40 <mask> w50"
+CANDIDATES = (100, 300, 1000)
+
+
+def save_model(folder: Path, vocabulary=VOCABULARY, width=WIDTH) -> Path:
+    """A random XLM-R with a tokenizer whose words are w5, w6, ..."""
+    import torch
+    from tokenizers import pre_tokenizers
+    from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM
+
+    from mlmjoint.models.tokenizer import build_tokenizer
+
+    names = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
+    specials = {f"{name}_token": token for name, token in names.items()}
+    words = [*names.values(), *(f"w{k}" for k in range(len(names), vocabulary))]
+    tokenizer = build_tokenizer(words, pre_tokenizers.WhitespaceSplit(), 512, specials)
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = XLMRobertaConfig(
+        vocab_size=vocabulary,
+        hidden_size=width,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=12,
+        intermediate_size=4 * width,
+        max_position_embeddings=514,
+        type_vocab_size=1,
+        initializer_range=0.06,
+    )
+    XLMRobertaForMaskedLM(config).save_pretrained(folder)
+    return folder
+
+
+def ask(folder: Path, k: int) -> dict:
+    """`mlmjoint pair --top-k K` in a process of its own: its answer, its peak memory, its time."""
+    words = [sys.executable, "-m", "mlmjoint.cli", "pair", TEXT, "--model", str(folder)]
+    words += ["--top-k", str(k), "--json", "--device", "cpu"]
+    began = time.monotonic()
+    with tempfile.TemporaryFile() as answer:
+        child = os.posix_spawn(
+            words[0], words, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, answer.fileno(), 1)]
+        )
+        _, status, usage = os.wait4(child, 0)
+        if status:
+            raise SystemExit(f"{' '.join(words)} ended with status {status}")
+        answer.seek(0)
+        shape = json.load(answer)["shape"]
+    unit = 1 if sys.platform == "darwin" else 1024
+    seconds = {"seconds": time.monotonic() - began, "cpu_seconds": usage.ru_utime + usage.ru_stime}
+    return {"k": k, "shape": shape, "peak_bytes": usage.ru_maxrss * unit, **seconds}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="folder for the model")
+    args = parser.parse_args()
+    run = start_run(
+        "large_vocabulary",
+        "cpu",
+        command="python -m book.runs.large_vocabulary --out FOLDER",
+        seed=0,
+        model=f"XLM-R, V = {VOCABULARY}, d = {WIDTH}, {LAYERS} layers, random weights",
+        data=TEXT,
+    )
+    folder = args.out if (args.out / "config.json").is_file() else save_model(args.out)
+    size = (folder / "model.safetensors").stat().st_size
+    for k in CANDIDATES:
+        if not run.one(k=k):
+            numbers = ask(folder, k)
+            whole = {"table_bytes": 4 * k * k, "whole_table_bytes": 4 * VOCABULARY**2}
+            print(run.add(vocabulary=VOCABULARY, weight_bytes=size, **numbers, **whole))
+
+
+if __name__ == "__main__":
+    main()
