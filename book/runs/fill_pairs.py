@@ -2,10 +2,12 @@
 
 python -m book.runs.fill_pairs --data jsonl:snli_dev.jsonl:premise,hypothesis
        [--pairs 150] [--checked 10]
+python -m book.runs.fill_pairs --model toy --data toy --pairs 0 --checked 150
 
-Each pair of the two en-small studies on SNLI dev is filled by every chain, by rivals at given
-numbers of passes and, for the first ``--checked`` of each study, from the full tables, whose best
-ten must be the certified ten. Results go to results/full/runs/fill_pairs.json.
+Each pair of the two stored studies (random, contiguous) is filled by every chain, by rivals at
+given numbers of passes and, for the first ``--checked`` of each study, from the full tables, whose
+best ten must be the certified ten. Results go to results/full/runs/fill_pairs.json or, for the toy
+model, fill_pairs_toy.json; more pairs can be added to either.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ import torch
 from tqdm import tqdm
 
 import mlmjoint
-from mlmjoint.core.constructions import CONSTRUCTIONS
 from mlmjoint.files import sha256
 from mlmjoint.studies import start_run
 from mlmjoint.studies.records import load_study
@@ -26,7 +27,8 @@ from mlmjoint.tasks import search
 from mlmjoint.tasks.predict import Predictor
 from mlmjoint.text.corpora import corpus, parse
 
-MODEL, TOP, SEED = "en-small", 10, 0
+STUDY = {"en-small": "en-small-snli-dev", "toy": "toy-toy"}
+TOP, SEED = 10, 0
 STUDIES = ("random", "contiguous")
 CHAINS = ("chain-ab", "chain-ba", "chain-mean", "chain-conf", "chain-geo")
 CHECKED = ("chain-ab", "chain-mean", "chain-conf")
@@ -95,14 +97,9 @@ def measure(mlm, ids: list[int], gold: tuple[int, int]) -> dict:
 def check(mlm, ids: list[int]) -> dict:
     """Do the certified ten agree with the ten best cells of the whole table?"""
     tables = mlmjoint.conditionals(mlm, mlm.pair(ids))
-    surer_a = float(tables.log_p_a.max()) >= float(tables.log_p_b.max())
     agree, gaps = {}, {}
     for method in CHECKED:
-        name = method
-        if method == "chain-conf":
-            name = "chain-ab" if surer_a else "chain-ba"
-        cells = CONSTRUCTIONS[name](tables)  # normalised already: no pass for the marginals
-        best = mlmjoint.Joint(tables, name, cells).top_cells(TOP)
+        best = mlmjoint.joint(tables, method).top_cells(TOP)
         found = mlmjoint.fill(mlm, ids, TOP, method)
         agree[method] = {f.token_ids for f in found} == {cell[:2] for cell in best}
         values = zip(found, best, strict=True)
@@ -113,25 +110,27 @@ def check(mlm, ids: list[int]) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", required=True, help="jsonl:FILE:premise,hypothesis")
+    parser.add_argument("--model", choices=STUDY, default="en-small")
     parser.add_argument("--pairs", type=int, default=150, help="pairs of each study to fill")
     parser.add_argument("--checked", type=int, default=10, help="pairs of each study to check")
     args = parser.parse_args()
-    spec = parse(args.data)
-    texts = {s.id: s.text for s in corpus(args.data, n=300, seed=SEED)}
-    mlm = mlmjoint.load(MODEL, device="cpu")
+    spec, toy = parse(args.data), args.model == "toy"
+    texts = {s.id: s.text for s in corpus(args.data, n=1000 if toy else 300, seed=SEED)}
+    mlm = mlmjoint.load(args.model, device="cpu")
     run = start_run(
-        "fill_pairs",
+        "fill_pairs_toy" if toy else "fill_pairs",
         "cpu",
-        command=f"python -m book.runs.fill_pairs --data {spec.without_folder()}",
+        command=f"python -m book.runs.fill_pairs --model {args.model} "
+        f"--data {spec.without_folder()}",
         seed=SEED,
-        model={"name": MODEL, "sha256": mlm.fingerprint},
-        data={"file": Path(spec.path).name, "sha256": sha256(Path(spec.path))},
+        model={"name": args.model, "sha256": mlm.fingerprint},
+        data="toy" if toy else {"file": Path(spec.path).name, "sha256": sha256(Path(spec.path))},
         top=TOP,
         batches={"first": search.FIRST, "largest": search.LARGEST},
     )
     for kind in ("fill", "check"):
         for scheme in STUDIES:
-            records = load_study(f"results/full/{MODEL}-snli-dev-{scheme}").records
+            records = load_study(f"results/full/{STUDY[args.model]}-{scheme}").records
             count = args.pairs if kind == "fill" else args.checked
             for record in tqdm(records[:count], f"{kind} {scheme}", disable=None):
                 key = {"kind": kind, "pairs": scheme, "sentence": record["sentence"]}

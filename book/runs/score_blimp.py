@@ -2,8 +2,9 @@
 
 python -m book.runs.score_blimp --data blimp_even.tsv [--pairs 20]
 
-Of each of BLiMP's 67 phenomena, the first pairs whose words the model all knows, both sentences
-scored by every method. Results go to results/full/runs/score_blimp.json.
+Of each of BLiMP's 67 phenomena, the first pairs, both sentences scored by every method. A pair is
+"known" if every word of it is one token: others are spelled in pieces. Results go to
+results/full/runs/score_blimp.json.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 from collections import defaultdict
+from itertools import islice
 from pathlib import Path
 
 from tqdm import tqdm
@@ -20,7 +22,7 @@ from mlmjoint.files import sha256
 from mlmjoint.studies import start_run
 from mlmjoint.tasks.score import SCORES
 
-MODEL, SEED, ORDERS = "en-small", 0, 4
+MODEL, SEED, ORDERS, BLOCK = "en-small", 0, 4, 10
 
 
 def main() -> None:
@@ -42,24 +44,35 @@ def main() -> None:
     with open(args.data, encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
             phenomena[row["uid"]].append(row)
-    for uid, rows in tqdm(phenomena.items(), disable=None):
-        if run.one(phenomenon=uid):
-            continue
-        known = [row for row in rows if all(knows(mlm, row[side]) for side in ("good", "bad"))]
-        chosen = known[: args.pairs]
+    missing = [uid for uid in phenomena if not run.one(phenomenon=uid)]
+    for start in tqdm(range(0, len(missing), BLOCK), disable=None):
+        block = missing[start : start + BLOCK]
+        chosen = {uid: phenomena[uid][: args.pairs] for uid in block}
+        texts = [row[s] for uid in block for row in chosen[uid] for s in ("good", "bad")]
         scores = {}
-        for method in SCORES if chosen else ():
-            texts = [row[side] for row in chosen for side in ("good", "bad")]
+        for method in SCORES:
             values = mlmjoint.score(mlm, texts, method, orders=ORDERS, seed=SEED)
-            values = [round(v, 4) for v in values]
-            scores[method] = list(zip(values[::2], values[1::2], strict=True))
-        facts = {"field": rows[0]["field"], "term": rows[0]["term"]}
-        run.add(phenomenon=uid, **facts, pairs=len(rows), known=len(known), scores=scores)
+            values = iter([round(v, 4) for v in values])
+            pairs = iter(list(zip(values, values, strict=True)))
+            scores[method] = {uid: list(islice(pairs, len(chosen[uid]))) for uid in block}
+        for uid in block:
+            facts = {key: phenomena[uid][0][key] for key in ("field", "term")}
+            parts = {method: scores[method][uid] for method in SCORES}
+            run.add(
+                phenomenon=uid, **facts, **coverage(mlm, phenomena[uid], args.pairs), scores=parts
+            )
+
+
+def coverage(mlm, rows: list[dict], count: int) -> dict:
+    """How many pairs there are, how many are known, and which of the first ``count`` are."""
+    known = [all(knows(mlm, row[side]) for side in ("good", "bad")) for row in rows]
+    return {"pairs": len(rows), "known": sum(known), "first_known": known[:count]}
 
 
 def knows(mlm, text: str) -> bool:
-    """No word of the text is unknown to the tokenizer."""
-    return mlm.tokenizer.unk_token_id not in mlm.encode(text)
+    """Every word of the text is one token."""
+    words = [word for word in mlm.tokenizer(text).word_ids() if word is not None]
+    return len(set(words)) == len(words)
 
 
 if __name__ == "__main__":

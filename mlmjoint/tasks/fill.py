@@ -35,6 +35,10 @@ class Filling:
     token_ids: tuple[int, ...]
     log_prob: float
 
+    @property
+    def probability(self) -> float:
+        return math.exp(self.log_prob)
+
 
 class Fillings(list):
     """Fillings, best first. ``certified``: no better one exists; any that is not listed has at

@@ -16,11 +16,12 @@ Tensor = torch.Tensor
 class Reader:
     """Reads p(x_t | the tokens that are not masked) at given positions of many sequences."""
 
-    def __init__(self, mlm):
+    def __init__(self, mlm, many: bool = True):
         self.mlm, self.model = mlm, mlm.model
         self.head = None if is_hooked(mlm.model) else find_head(mlm.model)
         self.route = Route(mlm.model, "plain" if self.head is None else "head")
-        self.stack = None if self.head is None else read_stack(mlm.model)
+        # Packing the weights pays for itself after a few hundred sequences.
+        self.stack = read_stack(mlm.model) if many and self.head is not None else None
         self.encoder = self._trusted_encoder() if self.stack is not None else None
 
     def _trusted_encoder(self) -> Encoder | None:

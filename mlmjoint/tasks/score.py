@@ -105,7 +105,7 @@ def score(
         eval_mode(mlm.model),
         torch.inference_mode(),
     ):
-        reader = Reader(mlm)
+        reader = Reader(mlm, many=sum(len(text.places) for text in texts) > 256)
         for (length, _), group in sorted(groups.items()):
             rows = len(group[0].places) * (orders if method == "orders" else 1)
             step = max(1, 4 * reader.batch(length) // rows)
