@@ -9,13 +9,14 @@ The sentences are drawn again as the study drew them and compared with it by the
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from tqdm import tqdm
 
 import mlmjoint
 from mlmjoint import files
 from mlmjoint.core.reference import kl
-from mlmjoint.models.pair_head import HEADS, WEIGHTS, load_head, pair_joint
+from mlmjoint.models.pair_head import HEADS, WEIGHTS, head_card, load_head, pair_joint
 from mlmjoint.names import SCHEMES
 from mlmjoint.studies import start_run
 from mlmjoint.studies.plan import read
@@ -62,13 +63,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=STUDIES, required=True)
     parser.add_argument("--data", required=True)
+    parser.add_argument("--head", help="a folder of train-head (default: the shipped head)")
     args = parser.parse_args()
-    mlm, head = mlmjoint.load(args.model, device="cpu"), load_head(args.model)
+    mlm, head = mlmjoint.load(args.model, device="cpu"), load_head(args.head or args.model)
     bare = str(parse(args.data).without_folder())
-    digest = files.sha256(HEADS / args.model / WEIGHTS)
+    digest = files.sha256(Path(args.head or HEADS / args.model) / WEIGHTS)
     command = f"python -m book.runs.one_pass --model {args.model} --data {bare}"
+    command += f" --head {Path(args.head).name}" if args.head else ""
     about = {"command": command, "seed": 0, "model": args.model, "data": bare}
     run = start_run(f"one_pass_{args.model}", "cpu", head=head.config, sha256=digest, **about)
+    training = head_card(args.head or args.model)
+    for row in training["evaluation"]:
+        if run.one(held_out=row["pairs"]) is None:
+            steps = training["training"]["steps"]
+            run.add(held_out=row.pop("pairs"), steps=steps, **row)
     for pairs in SCHEMES:
         if run.one(pairs=pairs) is None:
             study = read("full", f"{STUDIES[args.model]}-{pairs}")

@@ -14,12 +14,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Mutual information in nats of every two of the masked positions, the others masked too.\n"
         "A pair head gives all of them in one forward pass; --exact takes the Arnold-Gokhale\n"
         "joint of each pair, which takes 2K passes.\n\n"
-        'example:\n  mlmjoint dependence "a [MASK] is [MASK] a [MASK] ." --heatmap dependence.svg'
+        'example:\n  mlmjoint dependence "the [MASK] near the gate [MASK] [MASK] ."'
     )
     add = parser.add_argument
     add("text", metavar="TEXT", help="a sentence with two masks or more")
-    model = "a name, folder or hub id (default: en-small)"
-    add("--model", default="en-small", metavar="NAME", help=model)
+    model = "a name, folder or hub id (default: toy, which comes with a head)"
+    add("--model", default="toy", metavar="NAME", help=model)
     add("--head", metavar="DIR", help="a folder of train-head (default: the model's own)")
     add("--exact", action="store_true", help="from the joint of each pair, without a head")
     few = {"type": options.count, "default": 128, "metavar": "K"}
