@@ -42,10 +42,10 @@ def score(
     Let :math:`x_1 \dots x_n` be the tokens of a sentence without the special ones, :math:`x_{-S}`
     those outside S (the others are masked).
 
-    * "pll", :math:`\sum_i \log p(x_i \mid x_{-i})`, is the pseudo-log-likelihood [1]_.
-    * "pll-word" masks the later tokens of the same word as well [2]_.
+    * "pll", :math:`\sum_i \log p(x_i \mid x_{-i})`, is the pseudo-log-likelihood [1].
+    * "pll-word" masks the later tokens of the same word as well [2].
     * "l2r", "r2l" and "conf" are chain rules (book: eq-chain-order) with everything masked at
-      first; "conf" reads the position whose most probable token is most probable next [3]_.
+      first; "conf" reads the position whose most probable token is most probable next [3].
     * "orders" is :math:`\log \tfrac1m \sum_\pi q_\pi(x)` over m random orders, which depend on the
       seed and on n alone.
     * "pair" counts each link between neighbours once, where "pll" counts it twice

@@ -214,7 +214,7 @@ def test_parts_follow_the_contents_and_only_numbered_ones_number_their_chapters(
     page = page_parts.index((ROOT / "book" / "index.md").read_text(encoding="utf-8"))
     (chapter,) = first.chapters
     assert f"### Before the joints\n\n- **{notebooks.link(chapter)}.**" in page
-    assert f" → [{chapter.title}](../notebooks/{chapter.path.name}) → " in page
+    assert f"\n[{chapter.title}](../notebooks/{chapter.path.name}) → " in page
 
 
 def test_overview_shows_ratios_of_the_stored_tables_and_is_drawn_when_one_changes(monkeypatch):

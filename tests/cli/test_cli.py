@@ -62,7 +62,7 @@ class TestPair:
         shown = ask(WHOLE, "--positions", 5, 4, "--methods", "all", "--top", 4, "--json")
         data = json.loads(shown)
         assert (data["positions"], data["gold"]) == ([4, 5], ["walking", "down"])
-        assert len(data["methods"]) == 10
+        assert len(data["methods"]) == len(mlmjoint.METHODS)
         tables = tables_of(tiny_model, WHOLE, (4, 5))
         for method, answer in data["methods"].items():
             q = mlmjoint.joint(tables, method)
