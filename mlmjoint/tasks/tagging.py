@@ -87,9 +87,10 @@ def tag_set(kinds: Iterable[str], scheme: str) -> list[str]:
 def entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict:
     """Precision, recall and F1 over entities: one is right if its words and its kind are.
 
-        P = |G ∩ H| / |H|,   R = |G ∩ H| / |G|,   F1 = 2 |G ∩ H| / (|G| + |H|)
+        P = #(G ∩ H) / #(H),   R = #(G ∩ H) / #(G),   F1 = 2 #(G ∩ H) / (#(G) + #(H))
 
-    for the sets G and H of gold and predicted entities of all sentences: seqeval's micro average.
+    with # the size of a set, G the gold and H the predicted entities of all sentences: seqeval's
+    micro average.
 
     Parameters
     ----------
