@@ -4,8 +4,6 @@ Batches of substituted sequences go through ``model(...)``, which predicts every
 log-softmax of the masked position is copied into the table.
 """
 
-from __future__ import annotations
-
 import torch
 
 

@@ -4,8 +4,6 @@ This is the yardstick of the benchmarks and the slow, obvious twin of the tests.
 clever on purpose: each construction and metric is its formula, one tensor operation at a time.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 

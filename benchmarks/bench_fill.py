@@ -5,8 +5,6 @@ sequence; `score(pll)` against minicons on the same sentences, if --minicons nam
 it: one batch of minicons is one sentence, or ten. One thread, process CPU time.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -5,8 +5,6 @@ each per repeat, its forty Arnold-Gokhale steps as a sample of steps times forty
 process CPU time decide; two threads and wall time stand beside them.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

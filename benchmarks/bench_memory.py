@@ -6,8 +6,6 @@ whole pair is its two tables, then all ten joints (Arnold-Gokhale solved) with e
 distance, then their marginals.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

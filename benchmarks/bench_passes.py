@@ -4,8 +4,6 @@ Real tables decide, not random ones: sentences of each model's own corpus, one p
 one of adjacent positions in each. The bar is on the median; the largest is reported beside it.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

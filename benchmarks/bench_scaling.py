@@ -5,8 +5,6 @@ them, which is exact: every substitution does the same work. One thread, process
 There is no bar here; what is stored is drawn and tabulated by notebooks/11_cost.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

@@ -5,8 +5,6 @@ median ratios. Both procedures write into tables allocated beforehand, as a stud
 does. One thread and process CPU time decide; two threads and wall time stand beside them.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -7,8 +7,6 @@ guess it to be, and how P-NLL changes, as computed and with that guess counted i
 not run this: it takes a quarter of an hour.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

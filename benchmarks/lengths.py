@@ -9,8 +9,6 @@ same, as premises and hypotheses do in the published protocol. `make bench` does
 texts are not part of the repository.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections import Counter

@@ -7,8 +7,6 @@ metrics of the paper's five constructions, on two threads. `make bench` does not
 the text.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

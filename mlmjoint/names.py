@@ -3,8 +3,6 @@
 Needs no torch: the command line's help reads these names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

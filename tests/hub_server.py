@@ -6,8 +6,6 @@ HEAD, ETag, X-Repo-Commit, X-Linked-Size and Range, but without xet. As on the h
 known by its sha256 and a small one by git's hash, and a stranger gets 401 for a missing repository.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

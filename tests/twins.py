@@ -1,7 +1,5 @@
 """Tables to test with, and the slow, obvious twins: every joint and metric as dense float64."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

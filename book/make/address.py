@@ -4,8 +4,6 @@ A fork changes the one line `Repository = …` there; `make pages` then rewrites
 (_config.yml), the first cell of every chapter (Colab), the README's badges and CITATION.cff.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

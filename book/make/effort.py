@@ -6,8 +6,6 @@ Processor time hardly depends on what else the machine does. Memory is the peak 
 process, which is the notebook's kernel.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

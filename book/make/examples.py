@@ -1,7 +1,5 @@
 """The sixteen examples of the page *Explore a joint*: what is masked, and why."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

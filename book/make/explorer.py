@@ -8,8 +8,6 @@ evaluates. Every file names the weights it was computed with; :func:`read` turns
 joints.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import json

@@ -11,8 +11,6 @@ The graph reads ids (n, T) and one position per row (n,), and gives logits (n, V
 in the last layer, queries and feed-forward run at that position alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Building blocks of MyST pages."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The committed notebooks as the pages use them: title, question, figures, execution."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

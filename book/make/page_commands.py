@@ -1,7 +1,5 @@
 """book/commands.md: the help of every command, as the program prints it."""
 
-from __future__ import annotations
-
 import os
 
 from mlmjoint.cli.main import GROUPS, build_parser

@@ -1,7 +1,5 @@
 """book/models.md: every model that the book uses, from its card."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

@@ -1,7 +1,5 @@
 """The generated parts of hand-written pages: the first page, reproducing.md, the README."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """book/results.md: every table and figure of results/full in one place."""
 
-from __future__ import annotations
-
 import os
 import textwrap
 

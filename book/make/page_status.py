@@ -1,7 +1,5 @@
 """book/status.md: the versions and data of this copy of the book; a second run changes nothing."""
 
-from __future__ import annotations
-
 from mlmjoint import files
 
 from . import notebooks, stored

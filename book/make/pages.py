@@ -6,8 +6,6 @@ reproducing.md and the README only the text between two comments is replaced, an
 repository's address appears, only the address. Nothing here computes a result.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 

@@ -4,8 +4,6 @@ Printing from a browser keeps the equations, tables and figures of the pages.
 book/_static/print.css defines the layout on paper.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import shutil

@@ -6,8 +6,6 @@
 Intervals and tests take seconds per study, so the pages read these files.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json

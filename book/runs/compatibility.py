@@ -8,8 +8,6 @@ with uniform rates of masks. Then the tables of 16 neighbouring and 16 random pa
 world, whose truth is known, say how far the model is from having a joint, and which joint is best.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import random

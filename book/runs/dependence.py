@@ -8,8 +8,6 @@ The target is the mutual information of the Arnold-Gokhale joint, over the whole
 the k likeliest tokens at each position, and for toy also that of the true joint.
 """
 
-from __future__ import annotations
-
 import argparse
 
 import numpy as np

@@ -8,8 +8,6 @@ English: P-NLL of every interaction with every construction's marginals, over ca
 likeliest tokens with both masked, the gold token forced in. One row a pair; a stopped run resumes.
 """
 
-from __future__ import annotations
-
 import argparse
 import warnings
 

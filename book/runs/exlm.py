@@ -7,8 +7,6 @@ Trains each form on the toy world (2 layers of width 64), then asks its joint fo
 --work with card and checkpoints; a form and seed that has a row is not run again.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 from dataclasses import replace

@@ -6,8 +6,6 @@ Steps of all forms alternate, so that whatever else the machine does falls on al
 seconds, 2 layers of width 128, batches of 64 toy sentences with 15 % of the tokens masked.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 

@@ -10,8 +10,6 @@ best ten must be the certified ten. Results go to results/full/runs/fill_pairs.j
 model, fill_pairs_toy.json; more pairs can be added to either.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from pathlib import Path

@@ -7,8 +7,6 @@ steps, and scores it on the pairs of the stored studies. The rank of a joint is 
 canonical correlations: the singular values of q_ij / sqrt(q_i q_j).
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -5,8 +5,6 @@
 The head of en-small has random weights here: its cost does not depend on them.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 

@@ -6,8 +6,6 @@ The model has XLM-R's vocabulary and the width of its base size, two layers and 
 is measured depends on shapes alone. Results go to results/full/runs/large_vocabulary.json.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -7,8 +7,6 @@ both of BERT's losses, the other the masked loss alone. Held-out documents, draw
 genre, give the test pairs. Models go to FOLDER, results to results/full/runs/nsp.json.
 """
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import replace
 from functools import partial

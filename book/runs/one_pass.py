@@ -6,8 +6,6 @@
 The sentences are drawn again as the study drew them and compared with it by their ids.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

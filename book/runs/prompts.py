@@ -3,8 +3,6 @@
 python -m book.runs.prompts --data sst5_sentences.tsv --scratch FOLDER
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import time

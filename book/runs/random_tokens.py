@@ -7,8 +7,6 @@ neither has seen: U-PPL, and the divergence from the true conditionals. Models a
 FOLDER, results to results/full/runs/random_tokens.json; a run that was stopped is resumed.
 """
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import replace
 from pathlib import Path

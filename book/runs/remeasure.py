@@ -9,8 +9,6 @@ differences.
 FOLDER has the texts that are not shipped, under the names that the studies' commands use.
 """
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import shutil

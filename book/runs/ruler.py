@@ -7,8 +7,6 @@ sets of the likeliest tokens with both masked, the gold token forced in. One row
 run, or one with larger numbers, adds the rows that are missing.
 """
 
-from __future__ import annotations
-
 import argparse
 import warnings
 

@@ -7,8 +7,6 @@ Of each of BLiMP's 67 phenomena, the first pairs, both sentences scored by every
 results/full/runs/score_blimp.json.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 from collections import defaultdict

@@ -6,8 +6,6 @@ Sentences are drawn from the toy grammar and scored by the model trained on it; 
 their length, as every score is. Results go to results/full/runs/score_toy.json.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 

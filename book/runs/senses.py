@@ -3,8 +3,6 @@
 python -m book.runs.senses --semcor semcor.tsv --allwords allwords_eval.tsv --coarse coarsewsd20.tsv
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import time

@@ -13,8 +13,6 @@ token of the sentence is not among them it takes the place of the last. Truth an
 renormalised over the sets. A run that was stopped goes on with the spans that are missing.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import time

@@ -8,8 +8,6 @@ sentences of the grammar or of the corpus, and in the toy world also the share o
 that the grammar can write.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import math

@@ -1,7 +1,5 @@
 """The paper's results from stored studies, as sheets: means with intervals, and paired tests."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """`mlmjoint dependence`: how much the masked words of a sentence depend on each other."""
 
-from __future__ import annotations
-
 import argparse
 
 from ..analysis.table import aligned

@@ -1,7 +1,5 @@
 """`mlmjoint evaluate`: the scores of a fine-tuned model on labelled examples."""
 
-from __future__ import annotations
-
 import argparse
 import json
 

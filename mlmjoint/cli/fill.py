@@ -1,7 +1,5 @@
 """`mlmjoint fill`: the most probable joint fillings of the masks of a sentence."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -1,7 +1,5 @@
 """`mlmjoint finetune`: an encoder with a head for sentiment, sentence pairs or tags."""
 
-from __future__ import annotations
-
 import argparse
 
 from .options import DEVICE, count

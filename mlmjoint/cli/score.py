@@ -1,7 +1,5 @@
 """`mlmjoint score`: log-probabilities of the sentences of a file."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -1,7 +1,5 @@
 """`mlmjoint train`: its options, and what it prints."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 import torch
@@ -23,7 +21,7 @@ def add_fields(parser, cls, **words) -> None:
     """One option for each field of a dataclass; ``words`` fill the help texts."""
     for f in fields(cls):
         options = {"type": _kind(f), "default": f.default, **f.metadata}
-        if f.type.startswith("Sequence"):
+        if "Sequence" in str(f.type):
             options["nargs"] = "+"
         if options.get("action"):
             del options["type"]
@@ -53,4 +51,5 @@ def _flag(f) -> str:
 
 
 def _kind(f) -> type:
-    return int if "int" in f.type else float if "float" in f.type else str
+    kind = str(f.type)  # "int | None", "<class 'float'>"
+    return int if "int" in kind else float if "float" in kind else str

@@ -1,7 +1,5 @@
 """`mlmjoint train-head`: its options, and what it prints."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 from ..train.pair_head import SETTINGS, HeadJob, train_head

@@ -12,8 +12,6 @@ strengths are unknown, and one iteration is one pass over Q.
 References: [1] Arnold & Gokhale 1998. [2] Zermelo 1929. [3] Newman 2023. [4] Walker & Ni 2011.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass, replace
 

@@ -14,8 +14,6 @@ two tables: the columns of ``a`` and the rows of ``b`` sum to one.
 >>> both = {"log_p_a": np.log([0.6, 0.4]), "log_p_b": np.log([0.5, 0.5])}
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -5,8 +5,6 @@ normalises it and evaluates it where asked, in row blocks: nothing here holds a 
 As everywhere, ``log_a[i, j]`` is log p(a=i | b=j) and ``log_b[i, j]`` is log p(b=j | a=i).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import cached_property, singledispatch

@@ -1,7 +1,5 @@
 """How good a joint is: perplexities at the gold tokens, faithfulness to the MLM, distances."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A sentence with two masked positions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

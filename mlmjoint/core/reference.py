@@ -5,8 +5,6 @@ joint is a table log μ of that shape. Nothing here is fast: it is what every fa
 against. The name in brackets is the label of the equation in the book's chapter on notation.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

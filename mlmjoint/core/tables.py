@@ -1,7 +1,5 @@
 """The two conditional tables of a pair of positions, and what the constructions need with them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

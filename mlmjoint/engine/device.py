@@ -1,7 +1,5 @@
 """Devices and dtypes by name, and the memory that is free on a device."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

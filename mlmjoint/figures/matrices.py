@@ -1,7 +1,5 @@
 """Matrices between positions of a sentence: attention scores, attention weights."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Does a masked language model satisfy what the package assumes of it? One line per check."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The two conditional tables of a pair: every token at one position, the other predicted."""
 
-from __future__ import annotations
-
 import torch
 from tqdm import tqdm
 

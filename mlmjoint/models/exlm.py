@@ -3,8 +3,6 @@
 Zheng et al., "ExLM: Rethinking the Impact of [MASK] Tokens in Masked Language Models", ICML 2025.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.nn import functional as F

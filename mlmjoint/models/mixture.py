@@ -1,7 +1,5 @@
 """A joint of low rank: a mixture of products of two distributions, as a model itself gives it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property

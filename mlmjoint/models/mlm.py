@@ -1,7 +1,5 @@
 """A loaded masked language model with its tokenizer: from a known name, a folder or a hub id."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field

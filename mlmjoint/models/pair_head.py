@@ -4,8 +4,6 @@ The conditionals of a pair take 2V sequences. A pair head reads the two last hid
 positions masked and returns a mixture of R products, which is a joint by construction.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -14,8 +14,6 @@ later state (also of the same mask, or a copy of an anchor), "sparse" any state 
 "chain" the states of the next mask alone.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

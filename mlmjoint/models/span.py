@@ -1,7 +1,5 @@
 """A sentence with any number of masked positions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

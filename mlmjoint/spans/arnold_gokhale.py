@@ -26,8 +26,6 @@ below −745: the bound is lowered by 745 Σ max(0, n − m), and Σ m log m −
 References: [1] Arnold & Gokhale 1998. [2] Luce, Individual Choice Behavior, 1959.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
 

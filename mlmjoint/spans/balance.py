@@ -1,7 +1,5 @@
 """The balance equations of Arnold-Gokhale for k positions, summed in one pass over Q."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

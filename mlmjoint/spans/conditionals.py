@@ -1,7 +1,5 @@
 """The conditionals of k positions, from a masked language model: every subset written, in turn."""
 
-from __future__ import annotations
-
 import torch
 from tqdm import tqdm
 

@@ -1,7 +1,5 @@
 """The constructions for k positions, each a formula for one cell (dense twins: spans/dense.py)."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ log p(x_s | x_S) with everything else masked, broadcast to that shape. Everythin
 is tested against these functions, and at k = 2 they are those of :mod:`mlmjoint.core.reference`.
 """
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import torch

@@ -1,7 +1,5 @@
 """A joint distribution over k tokens: a formula for one cell, evaluated by blocks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The conditionals of k positions: each given all the others, and given every smaller set."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import combinations

@@ -1,7 +1,5 @@
 """A tree of pair joints: normalised, sampled and scored exactly, for any number of positions."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Sequence

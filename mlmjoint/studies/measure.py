@@ -1,7 +1,5 @@
 """One pair of a study, from token ids to a record: tables, joints, every metric, seconds."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from dataclasses import dataclass

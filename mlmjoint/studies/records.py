@@ -4,8 +4,6 @@ A process may be killed at any byte. The manifest is replaced as a whole; a reco
 a line without its newline does not count: readers skip it, the next writer removes it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json
@@ -145,7 +143,7 @@ class Writer:
     def __init__(self, folder: Path):
         self.path = Path(folder) / RECORDS
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> "Writer":
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
         remedy = "fix the permissions or choose a different --out"
         with _one_line(f"cannot write to {self.path}", remedy):

@@ -1,7 +1,5 @@
 """Every metric of every construction on n sentences, resumable at any moment."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Where the pairs of a study are measured: in this process, or by the workers of a Ray cluster."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence

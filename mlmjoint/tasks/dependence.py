@@ -4,8 +4,6 @@ A sampler that writes two positions at once from a product loses exactly their m
 The proxies are what samplers use instead; here each can be compared with the exact value.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import torch

@@ -1,7 +1,5 @@
 """Contextual embeddings: a vector for each word and each sentence, and how evenly they spread."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """BERT's encoder written out: one line for each step, on the weights of a transformers model."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

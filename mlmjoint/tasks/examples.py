@@ -1,7 +1,5 @@
 """Labelled examples for a task: from a table of text, from JSON Lines, from a hub dataset."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Iterator
@@ -30,7 +28,7 @@ class Examples:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def part(self, places) -> Examples:
+    def part(self, places) -> "Examples":
         """The examples at these places, in this order."""
         chosen = [self.texts[k] for k in places], [self.labels[k] for k in places]
         return Examples(self.task, *chosen, {**self.about, "examples": len(chosen[0])})

@@ -1,7 +1,5 @@
 """Fill several masks jointly: the most probable fillings, with a certificate."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Fine-tuning: an encoder with a head for sentiment, sentence pairs or tags; and its evaluation."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -5,8 +5,6 @@ and its probability under the whole procedure is exact: the product of what each
 words. The same loop draws texts, and scores given ones.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

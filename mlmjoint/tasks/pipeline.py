@@ -1,7 +1,5 @@
 """A drop-in for transformers' fill-mask pipeline that fills several masks jointly."""
 
-from __future__ import annotations
-
 import math
 
 from ..models.mlm import MLM, load

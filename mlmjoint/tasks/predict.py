@@ -1,7 +1,5 @@
 """Predictions at one mask of a text with several, given the tokens at some of the others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 

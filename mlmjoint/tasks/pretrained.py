@@ -1,7 +1,5 @@
 """Encoders for tasks: any model by name, with the head that the task needs; pieces of words."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

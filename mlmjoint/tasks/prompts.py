@@ -1,7 +1,5 @@
 """Classification without examples: which pair of words would a model put at two masks?"""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Log-probabilities of a text's own tokens with some of them masked, in batches of one length."""
 
-from __future__ import annotations
-
 import torch
 
 from ..engine.forward.architectures import find_head, is_hooked, read_stack

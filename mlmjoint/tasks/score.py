@@ -1,7 +1,5 @@
 """Score whole sentences: pseudo-log-likelihoods, chain rules, and their correction by pairs."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

@@ -6,8 +6,6 @@ So when the N-th best complete filling is at least as probable as every node tha
 expanded, the N are the best of all V^k (book: eq-fill-certificate).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

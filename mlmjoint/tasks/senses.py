@@ -1,7 +1,5 @@
 """Word senses by one nearest neighbour: a sense is the mean of the vectors of its examples."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -38,7 +36,7 @@ class SenseText:
         self.sentences.append([token.replace("_", " ").strip() or "_" for token in tokens.split()])
         self.instances += [Instance(number, p, w, frozenset(s)) for p, w, s in instances]
 
-    def sample(self, words, most: float = math.inf, seed=0) -> SenseText:
+    def sample(self, words, most: float = math.inf, seed=0) -> "SenseText":
         """At most so many random instances of each sense of these words, and their sentences."""
         seen, kept = Counter(), []
         for k in np.random.default_rng(seed).permutation(len(self.instances)):
@@ -107,7 +105,7 @@ class Senses:
             out.append(self.names[word][int(cosines.argmax())])
         return out
 
-    def layer(self, choose) -> Senses:
+    def layer(self, choose) -> "Senses":
         """The senses in one layer: ``choose`` maps vectors (…, L + 1, d) to (…, d)."""
         return Senses(self.names, {word: choose(m) for word, m in self.means.items()})
 

@@ -1,7 +1,5 @@
 """Entities as one tag for each word: the schemes IO, BIO and BIOES, and F1 over entities."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Which tokens of a vocabulary begin a word, and which continue one."""
 
-from __future__ import annotations
-
 import torch
 
 MARKS = ("Ġ", "▁")  # byte-level BPE's and SentencePiece's sign of a space before the token

@@ -1,7 +1,5 @@
 """Sentences to study: the paper's corpora, a user's own files, and those shipped here."""
 
-from __future__ import annotations
-
 import csv
 import difflib
 import hashlib
@@ -36,7 +34,7 @@ class Spec:
     def __str__(self) -> str:
         return ":".join(filter(None, (self.kind, self.path, ",".join(self.fields))))
 
-    def without_folder(self) -> Spec:
+    def without_folder(self) -> "Spec":
         """The same data by the file's name alone, for records that must not name a machine."""
         return Spec(self.kind, Path(self.path).name, self.fields)
 

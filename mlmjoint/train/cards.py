@@ -1,7 +1,5 @@
 """Model cards: what a model was made of and how well it predicts, as card.json and README.md."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """Checkpoints of a training run: whole or absent, without pickle, and never another run's."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

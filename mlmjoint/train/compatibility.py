@@ -5,8 +5,6 @@ have the same odds ratios. Each loss squares what is left of one of these equati
 positions that are drawn from the training sentences.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

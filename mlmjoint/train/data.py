@@ -1,7 +1,5 @@
 """Training text: read it, undo tokenisation, set a part aside, drop copies of evaluation text."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter, defaultdict

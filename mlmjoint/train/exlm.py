@@ -1,7 +1,5 @@
 """Training of ExLM: batches whose every chosen token is masked, and the loss over all paths."""
 
-from __future__ import annotations
-
 from torch import Tensor
 from transformers import DataCollatorForLanguageModeling
 

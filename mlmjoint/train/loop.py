@@ -7,8 +7,6 @@ moments and a few numbers, all in safetensors and JSON. Under torchrun every pro
 own rows of each batch; apart from dropout the weights are those of a single process.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import time

@@ -1,7 +1,5 @@
 """Masked language modelling: batches that depend on (seed, number) alone, loss and perplexity."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

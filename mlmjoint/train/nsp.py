@@ -1,7 +1,5 @@
 """Next-sentence prediction: documents, pairs of sentences with segments, and BERT's two losses."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json

@@ -4,8 +4,6 @@ The loss is −log q of the two masked words. With a frozen model the two hidden
 are computed once and stored, so that a step costs R evaluations of the prediction head alone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Where training starts: fresh weights with a vocabulary of their own, or MiniLM's encoder."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What a training run is asked for: how the model learns, and the job of which that is a part."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields

@@ -5,8 +5,6 @@ folder of its own next to the last one (``FOLDER-step-00100``), so a reader can 
 conditionals approach those of the grammar.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 

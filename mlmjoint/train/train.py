@@ -1,7 +1,5 @@
 """`mlmjoint train`: from text files to weights, tokenizer and model card."""
 
-from __future__ import annotations
-
 import copy
 import shlex
 from dataclasses import asdict, fields, replace

@@ -4,8 +4,6 @@ PYTHON tests/tasks/minicons_numbers.py, with a Python of an environment that has
 repository's transformers (minicons is not a dependency of the project). Prints the file.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Reads the encoders and heads of known architectures out of transformers into one common form."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ class Head:
     weight: Tensor  # (V, E), or (candidates, E)
     bias: Tensor  # (V,), or (candidates,)
 
-    def restrict(self, ids: Tensor) -> Head:
+    def restrict(self, ids: Tensor) -> "Head":
         """The same head over a candidate set: only the rows of those tokens are gathered."""
         return Head(self.transform, self.weight[ids], self.bias[ids])
 

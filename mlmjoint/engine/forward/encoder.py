@@ -13,8 +13,6 @@ at position m is wanted. So in a post-layer-norm encoder with absolute positions
   to the query's side.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from math import prod
 

@@ -4,8 +4,6 @@ Three routes give the same numbers: "fast" (encoder.py, known post-layer-norm ar
 (the model's own encoder, then its head at the masked position only) and "plain" (the whole model).
 """
 
-from __future__ import annotations
-
 import contextlib
 import warnings
 import weakref

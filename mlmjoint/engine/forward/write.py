@@ -1,7 +1,5 @@
 """Fills a table with log-probabilities: encoder batches, blocks for the head, rows or columns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

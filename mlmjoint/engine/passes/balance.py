@@ -5,8 +5,6 @@ With strengths α, β and σ_ij = α_i / (α_i + β_j), row i asks Σ_j Q_ij σ_
 the Laplacian of the bipartite graph with weights W = Qσ(1−σ).
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -12,8 +12,6 @@ copula    the same + row'_i + col'_j                             ag-copula
 ========  =====================================================  ==============================
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch
@@ -49,7 +47,7 @@ class Cells:
         """log μ for a block of rows and columns, given that block of each table."""
         return self.log_cells(log_a, log_b, self.row[rows][:, None], self.col[cols][None, :])
 
-    def shift(self, amount: float) -> Cells:
+    def shift(self, amount: float) -> "Cells":
         """The same joint with ``amount`` added to log μ."""
         if self.family == "mixture":
             return replace(self, row=self.row + amount, col=self.col + amount)
@@ -59,7 +57,7 @@ class Cells:
             amount = self.row.new_tensor([0.0, amount])
         return replace(self, row=self.row + amount)
 
-    def scale(self, row: Tensor, col: Tensor) -> Cells:
+    def scale(self, row: Tensor, col: Tensor) -> "Cells":
         """The joint of a product or of "ag" with row_i + col_j added to log μ_ij."""
         if self.family == "product":
             return replace(self, row=self.row + row, col=self.col + col)

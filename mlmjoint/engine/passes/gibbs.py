@@ -6,8 +6,6 @@ for small tables and by a Krylov method for large ones.
 References: [1] Heckerman et al. 2000. [2] Grassmann, Taksar & Heyman 1985.
 """
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -3,8 +3,6 @@
 Two positive tables are the conditionals of one joint exactly where log c_ij = f_i + g_j.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

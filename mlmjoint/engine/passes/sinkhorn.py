@@ -5,8 +5,6 @@ v = e^g √μ_B the kernel is K_ij = μ_ij / √(μ_A(i) μ_B(j)) ≤ 1, whose l
 it is within range whatever the marginals are.
 """
 
-from __future__ import annotations
-
 import torch
 
 from .balance import CACHE_BYTES

@@ -6,8 +6,6 @@ it stalls. One iteration is one pass over Q (:class:`~.balance.Balance`).
 References: Newman 2023; Walker & Ni 2011.
 """
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

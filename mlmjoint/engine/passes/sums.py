@@ -5,8 +5,6 @@ range there. The few marginals that are so small that underflow may have cost th
 computed again by log-sum-exp.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

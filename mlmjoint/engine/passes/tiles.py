@@ -9,8 +9,6 @@ they arrive here (``conditionals`` copies them there).
 ``log_p_a`` (Va,), ``log_p_b`` (Vb,) and ``shape``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch
