@@ -138,6 +138,28 @@ def test_every_route_gives_the_same_scores(models, hooked, monkeypatch):
         assert score(mlm, SENTENCES[:3], name) == pytest.approx(values, abs=1e-4)
 
 
+@pytest.mark.parametrize("name", ["en-small", "Roberta"])
+def test_many_tokens_take_the_encoder_and_get_the_same_scores(models, name, monkeypatch):
+    """From 257 tokens on the weights are packed, and the last layer runs at one position."""
+    from mlmjoint.engine.forward.encoder import Encoder
+
+    mlm, calls, fast = models[name], [], Encoder.hidden_at
+    many = [*SENTENCES, *TEXTS] * 8
+    assert sum(len(mlm.encode(text)) - 2 for text in many) > 256
+
+    def counted(self, ids, positions):
+        calls.append(len(ids))
+        return fast(self, ids, positions)
+
+    monkeypatch.setattr(Encoder, "hidden_at", counted)
+    for method in ("pll", "l2r"):
+        few = [score(mlm, text, method) for text in many[: len(many) // 8]]
+        assert not calls
+        assert score(mlm, many, method) == pytest.approx(few * 8, abs=1e-4)
+        assert sum(calls) > 256
+        calls.clear()
+
+
 @pytest.mark.parametrize(
     ("text", "options", "part"),
     [

@@ -36,17 +36,25 @@ class Encoder:
         """Final hidden states at one position of each sequence without padding: (n, T), (n,) ->
         (n, H).
         """
-        layers, rows = self.stack.layers, torch.arange(len(input_ids), device=input_ids.device)
-        x = self.stack.embed(input_ids, self.stack.position_ids(input_ids[0]))  # (n, T, H)
+        layers, (n, length) = self.stack.layers, input_ids.shape
+        places = self.stack.position_ids(input_ids[0])
+        # Questions about one text repeat its tokens: embedded and projected once at each place.
+        keys = input_ids * length + torch.arange(length, device=input_ids.device)
+        keys, index = keys.view(-1).unique(return_inverse=True)
+        x = self.stack.embed(keys // length, places[keys % length])  # (U, H)
+        qkv = layers[0].qkv(x)[index]  # (n T, 3H)
+        x = x[index].view(n, length, -1)
         for layer in layers[:-1]:
-            x = self._feed_forward(layer, self._attention(layer, x))
-        here = x[rows, positions]
+            x = self._feed_forward(layer, self._attention(layer, x, qkv))
+            qkv = None
+        here = x[torch.arange(n, device=x.device), positions]
         return self._feed_forward(layers[-1], self._last_attention(layers[-1], x, here))
 
-    def _attention(self, layer: Layer, x: Tensor) -> Tensor:
+    def _attention(self, layer: Layer, x: Tensor, qkv: Tensor | None = None) -> Tensor:
         n, length, width = x.shape
         flat = x.view(-1, width)
-        qkv = layer.qkv(flat, out=self._space("qkv", len(flat), 3 * width))
+        if qkv is None:
+            qkv = layer.qkv(flat, out=self._space("qkv", len(flat), 3 * width))
         q, k, v = qkv.view(n, length, 3, self.stack.heads, -1).permute(2, 0, 3, 1, 4)
         context = nn.functional.scaled_dot_product_attention(q, k, v)  # (n, heads, T, d)
         context = context.transpose(1, 2).reshape(-1, width)
