@@ -1,13 +1,20 @@
 """Fixes for the theme and its extensions: scripts from other servers, wrong ARIA roles.
 
-Docstrings name an equation by its label, (eq-ag); on the page this becomes a link to it.
+Docstrings name an equation by its label, (eq-ag); on the page this becomes a link to it. Figures
+get a twin for dark pages, and figures and tables of chapters links to their cells and records.
 """
 
+import functools
+import os
 import re
 import sys
 from pathlib import Path
 
+from docutils import nodes
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for book.make
+
+from book.make import dark, live, notebooks, provenance
 
 EQUATION = re.compile(r"\((?:book: )?(eq-[a-z]+(?:-[a-z]+)*)\)|\b(eq-[a-z]+(?:-[a-z]+)*)")
 
@@ -58,15 +65,60 @@ def hide_constructors(app, what, name, obj, options, signature, returns):
     return ("", None) if what == "class" and obj.__qualname__ in CONSTRUCTED else None
 
 
+def add_dark_figures(app, doctree):
+    """Two pictures for each drawn figure, of which the style sheet shows the page's."""
+    if app.builder.format != "html":
+        return
+    folder = Path(app.outdir).parent / "dark"
+    folder.mkdir(parents=True, exist_ok=True)
+    for image in list(doctree.findall(nodes.image)):
+        _, path = app.env.relfn2path(image["uri"], app.env.docname)
+        if not path.endswith(".svg") or not Path(path).is_file():
+            continue
+        twin = folder / Path(path).name
+        twin.write_text(dark.recoloured(Path(path).read_text(encoding="utf-8")), encoding="utf-8")
+        other = image.copy()
+        other["uri"] = "/" + Path(os.path.relpath(twin, app.srcdir)).as_posix()
+        other["loading"] = "lazy"  # not loaded while the page is light
+        image["classes"] += ["dark-light", "on-light"]
+        other["classes"] += ["dark-light", "on-dark"]
+        image.parent.insert(image.parent.index(image) + 1, other)
+
+
+def link_sources(app, doctree, docname):
+    """Below every figure and table of a chapter, links to its cell and to its records."""
+    chapter = _chapters().get(docname)
+    found = provenance.sources(chapter) if chapter and app.builder.format == "html" else {}
+    for cell in list(doctree.findall(nodes.container)):
+        if source := found.get(cell.get("cell_index")):
+            line = nodes.paragraph(classes=["made-by"])
+            for text, title, address in source.links(app.config.built_commit):
+                line += nodes.reference("", text, refuri=address, reftitle=title, internal=False)
+                line += nodes.Text(" ")
+            (*_, output) = cell.children
+            output += line
+
+
+@functools.cache
+def _chapters() -> dict:
+    return {f"notebooks/{one.path.stem}": one for one in notebooks.all_chapters()}
+
+
+def name_commit(app, config):
+    config.built_commit = provenance.commit()
+
+
 def write_models(app, error):
     """Put the models of the live pages next to their scripts."""
     if error is None and app.builder.name == "html":
-        from book.make import live
-
         live.write(Path(app.outdir) / "_static" / "live")
 
 
 def setup(app):
+    app.add_config_value("built_commit", "", "html")  # another commit, other links on every page
+    app.connect("config-inited", name_commit)
+    app.connect("doctree-read", add_dark_figures, priority=400)  # before images are collected
+    app.connect("doctree-resolved", link_sources)
     app.connect("autodoc-process-signature", hide_constructors)
     app.connect("autodoc-process-docstring", link_equations)
     # After every extension has added its scripts.

@@ -33,7 +33,8 @@ return {
   'equations not rendered': [...document.querySelectorAll('.math')].filter(bare)
                             .map(e => e.textContent),
   'equations with errors': [...document.querySelectorAll('mjx-merror')].map(e => e.outerHTML),
-  'broken images': images.filter(i => i.tagName === 'IMG' && !(i.complete && i.naturalWidth))
+  'broken images': images.filter(i => i.tagName === 'IMG')
+                         .filter(i => i.complete ? !i.naturalWidth : i.loading !== 'lazy')
                          .map(i => i.src),
   'images without a description': images.filter(i => !name(i).trim())
                                         .map(i => i.outerHTML.slice(0, 200)),
