@@ -10,7 +10,6 @@ world, whose truth is known, say how far the model is from having a joint, and w
 
 import argparse
 import math
-import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +22,8 @@ from mlmjoint.text import ToyWorld
 from mlmjoint.train.compatibility import PASSES, SHARE
 from mlmjoint.train.recipes import RECIPES
 from mlmjoint.train.train import train
+
+from .pairs import of_toy_world
 
 STEPS = 150
 SETTINGS = {"batch_size": 64, "learning_rate": 5e-4, "warmup_steps": 20, "decay_fraction": 0.6}
@@ -51,17 +52,6 @@ PAIRS, PAIR_SEED = 16, 2_000_017
 SCHEMES = ("contiguous", "random")
 JOINTS = ("mlm", "mrf", "mrf-l", "hcb", "ag", "chain-ab", "chain-ba", "chain-mean", "chain-geo")
 JOINTS += ("gibbs",)
-
-
-def draw_pairs(world: ToyWorld) -> list[tuple[str, list[int], int, int]]:
-    """(scheme, token ids, a, b): one pair of each scheme of each sentence."""
-    rng, pairs = random.Random(PAIR_SEED), []
-    for sentence in world.sample(PAIRS, PAIR_SEED):
-        ids = [world.ids[word] for word in ("[CLS]", *sentence.words, "[SEP]")]
-        a = rng.randrange(1, len(sentence.words))
-        pairs.append(("contiguous", ids, a, a + 1))
-        pairs.append(("random", ids, *sorted(rng.sample(range(1, len(ids) - 1), 2))))
-    return pairs
 
 
 def measure(mlm, ids: list[int], a: int, b: int, truth) -> dict:
@@ -101,8 +91,8 @@ def main() -> None:
         data=f"the toy world, {SHAPE.sentences} sentences; {PAIRS} pairs of each scheme",
     )
     world = ToyWorld()
-    pairs = draw_pairs(world)
-    truths = [world.true_joint(ids, a, b) for _, ids, a, b in pairs]
+    pairs = of_toy_world(world, PAIRS, PAIR_SEED)
+    truths = {s: [world.true_joint(*pair) for pair in pairs[s]] for s in SCHEMES}
     for seed in args.seeds:
         for arm in args.arms:
             if run.select(arm=arm, seed=seed) or (arm == "before" and run.select(arm=arm)):
@@ -123,19 +113,13 @@ def main() -> None:
             about = {"arm": arm, "seed": seed, "steps": steps, "passes": passes}
             about |= {"cpu_seconds": seconds, "sha256": mlm.fingerprint}
             for scheme in SCHEMES:
-                chosen = [(p, t) for p, t in zip(pairs, truths, strict=True) if p[0] == scheme]
-                rows = [measure(mlm, *pair[1:], truth) for pair, truth in chosen]
+                both = zip(pairs[scheme], truths[scheme], strict=True)
+                rows = [measure(mlm, *pair, truth) for pair, truth in both]
                 means = {k: sum(row[k] for row in rows) / len(rows) for k in rows[0]}
                 assert all(map(math.isfinite, means.values())), means
                 keep = ("j_star", "incompatibility", "order_gap", "u_nll", "disagreement")
-                keep += (
-                    "p_nll ag",
-                    "p_nll chain-ab",
-                    "p_nll mrf",
-                    "p_nll mlm",
-                    "kl ag",
-                    "kl_unary",
-                )
+                keep += tuple(f"p_nll {name}" for name in ("ag", "chain-ab", "mrf", "mlm"))
+                keep += ("kl ag", "kl_unary")
                 values = {k: [round(row[k], 6) for row in rows] for k in keep}
                 row = run.add(
                     **about,

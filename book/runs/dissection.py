@@ -16,8 +16,9 @@ import torch
 
 import mlmjoint
 from mlmjoint.studies import start_run
-from mlmjoint.studies.measure import propose
-from mlmjoint.text import ToyWorld, corpus, draw_pair, encode
+from mlmjoint.text import ToyWorld
+
+from .pairs import drawn
 
 TOY = ("mlm", "mrf", "mrf-l", "hcb", "ag", "chain-ab", "chain-conf", "chain-geo", "gibbs")
 ENGLISH = ("mlm", "mrf", "hcb", "ag", "chain-geo", "gibbs")
@@ -52,13 +53,6 @@ def marginals(log_mu: np.ndarray) -> list[np.ndarray]:
     return [np.exp(log_mu).sum(axis) for axis in (1, 0)]
 
 
-def pairs(mlm, name: str, n: int, scheme: str, seed: int):
-    """(sentence's id, pair) of n sentences."""
-    for item in encode(corpus(name, n, seed), mlm):
-        at = draw_pair(item.input_ids, item.special, scheme, seed, item.sentence.id)
-        yield item.sentence.id, mlm.pair(item.input_ids, sorted(at))
-
-
 def log_tables(tables, names) -> dict[str, np.ndarray]:
     built = mlmjoint.core.joints.joints(tables, names)
     return {name: q._rows(slice(None)).numpy() for name, q in built.items()}
@@ -67,7 +61,7 @@ def log_tables(tables, names) -> dict[str, np.ndarray]:
 def toy(ran, n: int, scheme: str, seed: int) -> None:
     mlm, world = mlmjoint.load("toy", device="cpu"), ToyWorld()
     done = {row["sentence"] for row in ran.select(part="toy", pairs=scheme)}
-    for name, pair in pairs(mlm, "toy", n, scheme, seed):
+    for name, pair in drawn(mlm, "toy", n, scheme, seed):
         if name in done:
             continue
         gold = pair.input_ids.clone()
@@ -84,10 +78,11 @@ def toy(ran, n: int, scheme: str, seed: int) -> None:
 def english(ran, n: int, scheme: str, seed: int) -> None:
     mlm = mlmjoint.load("en-small", device="cpu")
     done = {row["sentence"] for row in ran.select(part="english", pairs=scheme)}
-    for name, pair in pairs(mlm, "captions", n, scheme, seed):
+    for name, pair in drawn(mlm, "captions", n, scheme, seed):
         if name in done:
             continue
-        sets, forced = propose(mlm, pair, CANDIDATES)
+        likeliest, sets = (mlm.candidates(pair, CANDIDATES, gold) for gold in (False, True))
+        forced = not all(map(torch.equal, likeliest, sets))
         tables = mlmjoint.conditionals(mlm, pair, tokens=sets)
         logs, gold = log_tables(tables, ENGLISH), tables.gold_cell
         row = {}

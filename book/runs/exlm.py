@@ -8,7 +8,6 @@ Trains each form on the toy world (2 layers of width 64), then asks its joint fo
 """
 
 import argparse
-import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +23,8 @@ from mlmjoint.text import ToyWorld
 from mlmjoint.train.recipes import RECIPES
 from mlmjoint.train.train import train
 
+from .pairs import of_toy_world
+
 FORMS = {
     "plain": {"states": 1, "links": "chain"},
     "chain": {"states": 4, "links": "chain"},
@@ -37,17 +38,6 @@ SIZE = {"layers": (0, 1), "hidden_size": 64}
 SHAPE = replace(RECIPES["toy"], **SIZE, sentences=51_200, held_out=50, snapshots=())
 PAIRS, PAIR_SEED = 60, 2_000_003  # of each scheme; another seed than any training text has
 SCHEMES = ("contiguous", "random")
-
-
-def draw_pairs(world: ToyWorld) -> dict[str, list[tuple[list[int], int, int]]]:
-    """Sentences with two positions each: token ids and (a, b), one pair of each scheme."""
-    rng, pairs = random.Random(PAIR_SEED), {scheme: [] for scheme in SCHEMES}
-    for sentence in world.sample(PAIRS, PAIR_SEED):
-        ids = [world.ids[word] for word in ("[CLS]", *sentence.words, "[SEP]")]
-        a = rng.randrange(1, len(sentence.words))
-        pairs["contiguous"].append((ids, a, a + 1))
-        pairs["random"].append((ids, *sorted(rng.sample(range(1, len(ids) - 1), 2))))
-    return pairs
 
 
 def facts(joint, truth, gold) -> dict:
@@ -124,7 +114,7 @@ def main() -> None:
         data=f"the toy world, {SHAPE.sentences} sentences; {PAIRS} pairs of each scheme",
     )
     world = ToyWorld()
-    pairs = draw_pairs(world)
+    pairs = of_toy_world(world, PAIRS, PAIR_SEED)
     truths = {s: [world.true_joint(*pair) for pair in pairs[s]] for s in SCHEMES}
     if not run.select(form="truth"):
         for row in truth_rows(pairs, truths):

@@ -20,7 +20,8 @@ from mlmjoint.studies.plan import read
 from mlmjoint.text import text_vocabulary
 from mlmjoint.train.pair_head import train_head
 
-from .one_pass import pairs_of, score
+from .one_pass import score
+from .pairs import of_study
 
 RANKS = (1, 2, 4, 8, 16, 32)
 SCORED = 400  # pairs of each study
@@ -59,7 +60,7 @@ def main() -> None:
             continue
         found = {"truth": [], "ag": [], "head": []}
         head = load_head("toy")
-        for number, (_, pair, truth) in enumerate(pairs_of(study, mlm, "toy")):
+        for number, (_, pair, truth) in enumerate(of_study(study, mlm, "toy")):
             if number == COUNTED:
                 break
             tables = mlmjoint.conditionals(mlm, pair, tokens=(kept, kept))

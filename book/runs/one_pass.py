@@ -18,25 +18,12 @@ from mlmjoint.models.pair_head import HEADS, WEIGHTS, head_card, load_head, pair
 from mlmjoint.names import SCHEMES
 from mlmjoint.studies import start_run
 from mlmjoint.studies.plan import read
-from mlmjoint.text import corpus, text_vocabulary
+from mlmjoint.text import text_vocabulary
 from mlmjoint.text.corpora import parse
 
+from .pairs import of_study
+
 STUDIES = {"toy": "toy-toy", "en-small": "en-small-snli-dev"}
-
-
-def pairs_of(study, mlm, data: str):
-    """(record, pair, truth or None) for each record of a study, its sentences drawn again."""
-    described = study.manifest["data"]
-    sentences = corpus(data, described["sentences"], study.manifest["seed"])
-    assert sentences.fingerprint == described["fingerprint"], "other sentences than the study's"
-    text = {sentence.id: sentence.text for sentence in sentences}
-    kept = text_vocabulary(mlm)
-    for record in study.records:
-        ids = mlm.encode(text[record["sentence"]])
-        pair, truth = mlm.pair(ids, record["positions"]), None
-        if sentences.truth is not None:
-            truth = sentences.truth.world.true_joint(ids, *record["positions"])[kept][:, kept]
-        yield record, pair, truth
 
 
 def score(mlm, head, study, data: str, progress=True, limit=None) -> dict:
@@ -45,7 +32,7 @@ def score(mlm, head, study, data: str, progress=True, limit=None) -> dict:
     place = {token: k for k, token in enumerate(kept.tolist())}
     out = {"sentences": [], "p_nll": [], "u_nll": [], "kl_true": []}
     rows = tqdm(study.records[:limit], disable=None if progress else True)
-    for _, (record, pair, truth) in zip(rows, pairs_of(study, mlm, data), strict=False):
+    for _, (record, pair, truth) in zip(rows, of_study(study, mlm, data), strict=False):
         q = pair_joint(mlm, head, pair, tokens=(kept, kept))
         i, j = (place[token] for token in pair.gold)
         given = float(q.log_conditional_a(j)[i]) + float(q.log_conditional_b(i)[j])

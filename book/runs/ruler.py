@@ -15,11 +15,10 @@ import torch
 import mlmjoint
 from mlmjoint.names import SCHEMES
 from mlmjoint.studies import start_run
-from mlmjoint.studies.measure import propose
 from mlmjoint.studies.records import RULER
 from mlmjoint.text import ToyWorld
 
-from .dissection import pairs
+from .pairs import drawn
 
 METHODS = ("mlm", "mrf", "hcb", "ag", "chain-ab", "chain-ba", "chain-geo", "gibbs")
 CANDIDATES = 300
@@ -31,11 +30,12 @@ def measure(ran, model: str, data: str, scheme: str, n: int, seed: int) -> None:
     if len(done) >= n:
         return
     mlm, world = mlmjoint.load(model, device="cpu"), ToyWorld() if data == "toy" else None
-    for name, pair in pairs(mlm, data, n, scheme, seed):
+    for name, pair in drawn(mlm, data, n, scheme, seed):
         if name in done:
             continue
         if world is None:
-            tables = mlmjoint.conditionals(mlm, pair, tokens=propose(mlm, pair, CANDIDATES)[0])
+            sets = mlm.candidates(pair, CANDIDATES, gold=True)
+            tables = mlmjoint.conditionals(mlm, pair, tokens=sets)
             truth = None
         else:
             tables, ids = mlmjoint.conditionals(mlm, pair), pair.input_ids.clone()

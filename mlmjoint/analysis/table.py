@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rich.cells import cell_len  # of a terminal's columns, a Chinese character takes two
+from tqdm.utils import disp_len  # of a terminal's columns, a Chinese character takes two
 
 FORMATS = ("markdown", "csv", "latex")
 # Characters that pdflatex refuses or prints as another: "<" becomes "¡" in its usual font.
@@ -169,10 +169,10 @@ def to_text(sheet: Sheet, digits: int = 4) -> str:
 
 def aligned(lines: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
     """Lines of text in columns two spaces apart, flush right where ``right`` says so."""
-    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    widths = [max(map(disp_len, column)) for column in zip(*lines, strict=True)]
     out = []
     for line in lines:
-        gaps = [" " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True)]
+        gaps = [" " * (width - disp_len(cell)) for cell, width in zip(line, widths, strict=True)]
         cells = (g + c if r else c + g for g, c, r in zip(gaps, line, right, strict=True))
         out.append("  ".join(cells).rstrip())
     return out

@@ -222,8 +222,11 @@ class MLM:
         with torch.inference_mode():
             return log_probs_at(self.model, ids, masks)[0].cpu()  # (V,)
 
-    def candidates(self, pair: Pair | Span, k: int) -> tuple[torch.Tensor, ...]:
-        """Candidate sets: the k likeliest token ids at each position, all masked, sorted by id."""
+    def candidates(self, pair: Pair | Span, k: int, gold: bool = False) -> tuple[torch.Tensor, ...]:
+        """Candidate sets: the k likeliest token ids at each position, all masked, sorted by id.
+
+        With ``gold`` a gold token outside its set takes the place of the least likely one.
+        """
         k = checks.count("k", k)
         if k > self.vocab_size:
             raise InputError(f"k = {k} exceeds the {self.vocab_size} tokens of {self.name}")
@@ -231,6 +234,8 @@ class MLM:
         with torch.inference_mode():
             positions = torch.tensor(pair.positions, device=self.device)
             log_probs = log_probs_at(self.model, ids, positions).cpu()  # (2, V)
+            if gold:
+                log_probs.scatter_(1, torch.tensor(pair.gold)[:, None], torch.inf)
         return tuple(log_probs.topk(k).indices.sort().values)
 
 

@@ -16,7 +16,8 @@ from .runs import LIBRARIES
 WEIGHTS = ("revision", "fingerprint", "vocab_size")  # of the model
 FORMAT = 2  # raised when records change their meaning; 1: "incompatibility" was the interaction
 # What two sittings of a study must agree on; n may grow, and machines may change.
-SAME = ("format", "pairs", "seed", "methods", "extras", "as_published", "dtype", "joint_size")
+SETTINGS = ("pairs", "seed", "extras", "as_published", "dtype", "joint_size")
+SAME = ("format", "methods", *SETTINGS)
 
 
 def describe(
@@ -43,15 +44,10 @@ def describe(
             **corpus.counts,
             **counts,
         },
-        "pairs": plan.pairs,
-        "seed": plan.seed,
+        **{key: getattr(plan, key) for key in SETTINGS if getattr(plan, key) is not None},
         "methods": list(plan.methods),
-        "extras": plan.extras,
-        "as_published": plan.as_published,
         "vocabulary": vocabulary,
-        "dtype": plan.dtype,
         "command": plan.command(folder),
-        **({"joint_size": plan.joint_size} if plan.joint_size else {}),
         "environments": [],
         "n": len(corpus) - counts["skipped"],
     }

@@ -9,7 +9,6 @@ import torch
 from ..core.joints import joint
 from ..core.metrics import metrics
 from ..core.tables import Tables
-from ..engine.forward.routes import eval_mode, log_probs_at
 from ..models.conditionals import conditionals
 from ..models.mlm import MLM
 from ..text import text_vocabulary
@@ -82,7 +81,9 @@ class Measurer:
         pair = self.mlm.pair(list(job.input_ids), job.positions, allow_special=plan.as_published)
         sets, forced = None if self.vocabulary is None else (self.vocabulary, self.vocabulary), None
         if plan.joint_size:
-            sets, forced = propose(self.mlm, pair, plan.joint_size)
+            size = min(plan.joint_size, self.mlm.vocab_size)
+            likeliest, sets = (self.mlm.candidates(pair, size, gold) for gold in (False, True))
+            forced = not all(map(torch.equal, likeliest, sets))
         self._tables = conditionals(
             self.mlm, pair, tokens=sets, batch_size=plan.batch_size, out=self._tables
         )
@@ -107,24 +108,6 @@ def swap(tables: Tables) -> Tables:
     gold, tokens = tables.gold[::-1], tables.tokens and tables.tokens[::-1]
     rest = gold, tokens, tables.tokenizer, tables.forced
     return Tables(tables.log_b.t(), tables.log_a.t(), *vectors, *rest)
-
-
-def propose(mlm: MLM, pair, size: int) -> tuple[tuple[torch.Tensor, torch.Tensor], bool]:
-    """Candidate sets: at each position the ``size`` likeliest tokens with both masked.
-
-    A gold token outside its set takes the place of the least likely one; the flag says if one did.
-    """
-    ids = pair.input_ids.expand(2, -1).to(mlm.device)  # (2, T)
-    at = torch.tensor(pair.positions, device=mlm.device)
-    with eval_mode(mlm.model), torch.inference_mode():
-        logits = log_probs_at(mlm.model, ids, at)  # (2, V)
-    sets, forced = [], False
-    for row, gold in zip(logits, pair.gold, strict=True):
-        chosen = row.topk(min(size, len(row))).indices.cpu()
-        if not bool((chosen == gold).any()):
-            chosen[-1], forced = gold, True
-        sets.append(chosen.sort().values)
-    return (sets[0], sets[1]), forced
 
 
 def _objective(row: dict, tables: Tables) -> float:

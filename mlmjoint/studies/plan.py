@@ -39,11 +39,11 @@ class Plan:
     def __post_init__(self):
         object.__setattr__(self, "methods", tuple(check_methods(self.methods)))
         if self.pairs not in SCHEMES:
-            known = ", ".join(SCHEMES)
-            raise InputError(f"unknown pair scheme {self.pairs!r}; choose one of {known}")
-        if self.joint_size is not None and not (self.as_published and self.joint_size > 0):
-            needs = "needs --as-published, and must be positive"
-            raise InputError(f"--joint-size {self.joint_size} {needs}")
+            raise InputError(
+                f"unknown pair scheme {self.pairs!r}; choose one of {', '.join(SCHEMES)}"
+            )
+        if (size := self.joint_size) is not None and not (self.as_published and size > 0):
+            raise InputError(f"--joint-size {size} needs --as-published, and must be positive")
 
     @property
     def name(self) -> str:
@@ -57,17 +57,15 @@ class Plan:
 
     def command(self, folder: Path) -> str:
         """The command line that runs or resumes this study."""
-        words = ["mlmjoint", "study", "--model", self.model, "--data", self.data]
-        words += ["--pairs", self.pairs]
-        words += ["--data-name", self.data_name] if self.data_name not in (None, self.data) else []
-        words += ["--n", str(self.n)] if self.n is not None else []
-        words += ["--seed", str(self.seed)]
+        name = None if self.data_name == self.data else self.data_name
+        named = {"model": self.model, "data": self.data, "pairs": self.pairs, "data-name": name}
+        named |= {"n": self.n, "seed": self.seed}
+        words = [w for key, v in named.items() if v is not None for w in (f"--{key}", str(v))]
         words += ["--methods", *self.methods] if self.methods != METHODS else []
-        words += ["--no-extras"] if not self.extras else []
-        words += ["--as-published"] if self.as_published else []
+        words += ["--no-extras"] * (not self.extras) + ["--as-published"] * self.as_published
         words += ["--joint-size", str(self.joint_size)] if self.joint_size else []
         words += ["--dtype", self.dtype] if self.dtype != "float32" else []
-        return shlex.join([*words, "--out", str(folder)])
+        return shlex.join(["mlmjoint", "study", *words, "--out", str(folder)])
 
 
 SNAPSHOTS = tuple(f"toy-step-{step:05d}" for step in (50, 100, 200, 400, 800, 1600, 3200))

@@ -6,6 +6,10 @@ import sys
 import time
 from collections.abc import Sequence
 
+from tqdm import tqdm
+
+# Not tqdm's own time left, which forgets slow pairs: ours is the mean over this sitting.
+BAR = "{percentage:3.0f}% {bar} {n_fmt}/{total_fmt} {desc}"
 EVERY = 60.0  # seconds between the lines of a log
 
 
@@ -25,42 +29,39 @@ class Progress:
     """
 
     def __init__(self, total: int, done: Sequence[dict], method: str, mode: str = "none"):
-        if mode == "auto":
-            mode = "bar" if sys.stderr.isatty() else "log"
-        self.mode, self.total, self.method = mode, total, method
+        auto = "bar" if sys.stderr.isatty() else "log"
+        self.mode, self.method = auto if mode == "auto" else mode, method
         self.records, self._before = list(done), len(done)
+        self._bar = tqdm(
+            total=total,
+            initial=len(done),
+            disable=self.mode != "bar",
+            bar_format=BAR,
+            mininterval=0,
+        )
+        self._total, self._start, self._last_line = total, time.monotonic(), time.monotonic()
 
     def __enter__(self):
-        self._start = self._last_line = time.monotonic()
-        if self.mode == "bar":
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-            from rich.progress import Progress as Rich
-
-            # Not rich's own time left: it forgets what is older than 30 s, so slow pairs have none.
-            columns = BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}")
-            self._bar = Rich(*columns, console=Console(stderr=True))
-            self._task = self._bar.add_task("", total=self.total, completed=self._before)
-            self._bar.start()
         return self
 
     def __exit__(self, *_) -> None:
-        if self.mode == "bar":
-            self._bar.stop()
+        self._bar.close()
 
     def update(self, record: dict) -> None:
         self.records.append(record)
         now, count = time.monotonic(), len(self.records)
         pace = (now - self._start) / (count - self._before)  # seconds a pair
-        left = _duration(pace * (self.total - count))
+        left = _duration(pace * (self._total - count))
         if self.mode == "bar":
             text = f"ETA {left}  {perplexities(self.method, self.records)}"
-            self._bar.update(self._task, completed=count, description=text)
+            self._bar.set_description_str(text, refresh=False)
+            self._bar.update()
         elif self.mode == "log" and now - self._last_line >= EVERY:
             self._last_line = now
-            pairs = f"{count}/{self.total} pairs, {pace:.3g} s a pair, {left} left"
-            line = f"{pairs}, {perplexities(self.method, self.records)}"
-            print(line, file=sys.stderr, flush=True)
+            pairs = f"{count}/{self._total} pairs, {pace:.3g} s a pair, {left} left"
+            print(
+                f"{pairs}, {perplexities(self.method, self.records)}", file=sys.stderr, flush=True
+            )
 
 
 def _duration(seconds: float) -> str:

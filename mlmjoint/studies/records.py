@@ -132,7 +132,6 @@ def write_manifest(folder: Path, manifest: dict) -> None:
     remedy = "fix that or choose a different --out: the old one is kept"
     with _one_line(f"cannot write {path}", remedy):
         files.write_text(path, text)
-    _sync_folder(folder)
 
 
 class Writer:
@@ -150,7 +149,6 @@ class Writer:
             self._file = os.open(self.path, flags, 0o644)
         try:
             self._lock()
-            _sync_folder(self.path.parent)
             with open(self._file, "rb", closefd=False) as file:
                 data = file.read()
             self._complete = data.rfind(b"\n") + 1
@@ -279,13 +277,3 @@ def _one_line(problem: str, remedy: str) -> Iterator[None]:
         yield
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise InputError(f"{problem} ({checks.reason(error)}); {remedy}") from None
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a new or renamed file's name durable, where the system can."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
