@@ -32,13 +32,8 @@ class Progress:
         auto = "bar" if sys.stderr.isatty() else "log"
         self.mode, self.method = auto if mode == "auto" else mode, method
         self.records, self._before = list(done), len(done)
-        self._bar = tqdm(
-            total=total,
-            initial=len(done),
-            disable=self.mode != "bar",
-            bar_format=BAR,
-            mininterval=0,
-        )
+        how = {"disable": self.mode != "bar", "bar_format": BAR, "mininterval": 0}
+        self._bar = tqdm(total=total, initial=len(done), **how)
         self._total, self._start, self._last_line = total, time.monotonic(), time.monotonic()
 
     def __enter__(self):
@@ -59,9 +54,8 @@ class Progress:
         elif self.mode == "log" and now - self._last_line >= EVERY:
             self._last_line = now
             pairs = f"{count}/{self._total} pairs, {pace:.3g} s a pair, {left} left"
-            print(
-                f"{pairs}, {perplexities(self.method, self.records)}", file=sys.stderr, flush=True
-            )
+            line = f"{pairs}, {perplexities(self.method, self.records)}"
+            print(line, file=sys.stderr, flush=True)
 
 
 def _duration(seconds: float) -> str:
