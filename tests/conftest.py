@@ -5,6 +5,7 @@ import os
 import pytest
 from browsing import address, browser, built  # noqa: F401
 from small_study import mlm, text, whole  # noqa: F401
+from training_text import text_file, tiny, tokenizer  # noqa: F401
 
 # Before torch is imported, the same shell for all: one thread, because pytest-xdist runs a process
 # for each core already, no hub, no GPU (numbers are compared with the CPU's), a plain terminal.
@@ -62,6 +63,44 @@ def save_tiny_model(folder, vocabulary=None, mask_token="[MASK]", seed=0, vocab_
     torch.manual_seed(seed)
     BertForMaskedLM(config).save_pretrained(folder)
     return folder
+
+
+def random_head(width, rank, units, seed, scale):
+    """Large random weights: nothing that holds of it was learnt."""
+    import torch
+
+    from mlmjoint.models.pair_head import PairHead
+
+    torch.manual_seed(seed)
+    head = PairHead(width, rank=rank, units=units)
+    with torch.no_grad():
+        for weight in head.parameters():
+            weight.mul_(scale)
+    return head
+
+
+@pytest.fixture(scope="session")
+def toy():
+    """The model of the toy world; its parameters and its mode stay as they are."""
+    import mlmjoint
+
+    return mlmjoint.load("toy", device="cpu")
+
+
+@pytest.fixture
+def refused(capsys):
+    """``refused(words, *parts)``: a command ends with code 2 and one line that has the parts."""
+    from mlmjoint.cli.main import main
+
+    def check(words, *parts):
+        capsys.readouterr()
+        assert main([*map(str, words)]) == 2
+        shown = capsys.readouterr()
+        (line,) = shown.err.splitlines()
+        assert shown.out == "" and line.startswith("mlmjoint: ")
+        assert all(part.lower() in line.lower() for part in parts), line
+
+    return check
 
 
 @pytest.fixture(scope="session")

@@ -179,11 +179,10 @@ def paper_cells() -> list[dict]:
     """The paper's eight cells: model, data, pairs, n, operations of a mean pair both ways."""
     lengths, rows = measured("lengths")["lengths"], []
     for cell in plan.plans_of("paper"):
-        costs = (
-            functools.partial(count, SHAPES[cell.model]) for count in (fast_flops, plain_flops)
-        )
-        fast, plain = (mean_over(lengths[cell.data], cost) for cost in costs)
-        rows.append({"cell": cell, "fast": fast, "plain": plain})
+        row = {"cell": cell}
+        for name, count in (("fast", fast_flops), ("plain", plain_flops)):
+            row[name] = mean_over(lengths[cell.data], functools.partial(count, SHAPES[cell.model]))
+        rows.append(row)
     return rows
 
 

@@ -50,9 +50,8 @@ class Entry:
             return ["< 0.001" if self.value < 0.001 else f"{self.value:.3f}"]
         if self.kind == "difference" and 0 < self.high - self.low < math.inf:
             decimals = max(0, min(6, 1 - math.floor(math.log10((self.high - self.low) / 2))))
-            rounded = (
-                round(x, decimals) + 0.0 for x in (self.value, self.low, self.high)
-            )  # no -0.0
+            ends = (self.value, self.low, self.high)
+            rounded = (round(x, decimals) + 0.0 for x in ends)  # no -0.0
             value, low, high = (f"{x:+.{decimals}f}".replace("-", "−") for x in rounded)
             return [value + self.mark, f"[{low}, {high}]"]
         text = [number(self.value, digits)]

@@ -27,7 +27,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the matrix, and draw it if that is asked for."""
     if args.exact and args.head:
         raise InputError("--exact uses no head; leave out --head or --exact")
     if args.heatmap:

@@ -21,19 +21,13 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps(rows, indent=2))
         return
     # 80 columns hold everything but the data; a licence of several words goes below the table.
-    cells = [
-        (
-            row["name"],
-            f"{row['vocab_size']:,}",
-            f"{row['size'] / 1e6:.1f}",
-            "yes" if row["here"] else "no",
-            "below" if " " in row["licence"] else row["licence"],
-            row["source"].removeprefix("PyPI "),
-            row["data"],
-        )
-        for row in rows
-    ]
-    lines = aligned([HEADING, *cells], [word in ("V", "MB") for word in HEADING])
+    lines = [HEADING]
+    for row in rows:
+        sizes, here = (f"{row['vocab_size']:,}", f"{row['size'] / 1e6:.1f}"), row["here"]
+        licence = "below" if " " in row["licence"] else row["licence"]
+        about = "yes" if here else "no", licence, row["source"].removeprefix("PyPI "), row["data"]
+        lines.append([row["name"], *sizes, *about])
+    lines = aligned(lines, [word in ("V", "MB") for word in HEADING])
     width, indent = shutil.get_terminal_size().columns, " " * lines[0].index("data")
     for line in lines:
         print(textwrap.fill(line, width, subsequent_indent=indent))

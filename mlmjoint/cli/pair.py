@@ -70,7 +70,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def build(args: argparse.Namespace):
-    """Load the model and build the joints of one pair of positions."""
     from ..core.joints import joint
     from ..models.conditionals import conditionals
     from ..models.mlm import load

@@ -15,7 +15,6 @@ FIXED = ("model", "data", "pairs", "n", "out", "data_name", "source")  # by a pr
 
 
 def add_arguments(parser) -> None:
-    """The options of `mlmjoint study`."""
     parser.epilog = (
         "examples:\n"
         "  mlmjoint study --model sapiens-vh --data antibodies --n 20 --out runs/vh\n"
@@ -53,7 +52,6 @@ def add_arguments(parser) -> None:
 
 
 def run(args) -> None:
-    """Run the study, or the studies of the profile, that the command line describes."""
     for folder, plan in plans(args).items():
         done = run_study(plan, folder, None, args.engine, args.workers, progress="auto")
         quality = perplexities(plan.headline, done.records)

@@ -35,7 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the sheets, or the verdicts, that the command line asks for."""
     _check(args)
     studies = _studies(args.folders, least=2 if args.claims else 1)
     if args.claims:

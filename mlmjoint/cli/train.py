@@ -31,7 +31,6 @@ def add_fields(parser, cls, **words) -> None:
 
 
 def run(args) -> int:
-    """Train as the command line asks and say where the model is and how good."""
     known = {f.name for cls in (Job, Settings) for f in fields(cls)}
     card = train(**{key: value for key, value in vars(args).items() if key in known})
     if torch.distributed.is_available() and torch.distributed.is_initialized():

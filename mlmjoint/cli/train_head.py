@@ -22,7 +22,6 @@ def add_arguments(parser) -> None:
 
 
 def run(args) -> int:
-    """Train as the command line asks and say where the head is and how good."""
     known = {f.name for f in fields(HeadJob)} | set(LEARNING)
     card = train_head(**{key: value for key, value in vars(args).items() if key in known})
     for row in card["evaluation"] if card else ():

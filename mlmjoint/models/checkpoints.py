@@ -28,10 +28,8 @@ def read_folder(folder: Path, name: str, dtype):
         options = {"config": config, "weights_only": True, "output_loading_info": True, **LOCAL}
         options["use_safetensors"] = weights[0].suffix == ".safetensors"
         options["torch_dtype"] = dtype  # "dtype" since transformers 4.56, which knows both
-        remedy = (
-            "the checkpoint is damaged, or belongs to another architecture than its config.json"
-        )
-        with _guard(f"the weights of {name} do not load", remedy):
+        why = "the checkpoint is damaged, or belongs to another architecture than its config.json"
+        with _guard(f"the weights of {name} do not load", why):
             model, report = AutoModelForMaskedLM.from_pretrained(folder, **options)
     missing = sorted(key for key in report["missing_keys"] if not HARMLESS.search(key))
     if missing:

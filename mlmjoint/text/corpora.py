@@ -20,7 +20,7 @@ SHIPPED = {"captions": None, "reactions": None, "antibodies": "heavy", "antibodi
 TOY_SENTENCES = 200
 TOY_SOURCE = "mlmjoint.toyworld"  # what manifests call the toy world
 WITH_FIELDS = ("jsonl", "tsv")  # kinds of files in which a field must be named
-SPECS = "text:FILE, jsonl:FILE:FIELD[,FIELD] or tsv:FILE:COLUMN[,COLUMN]"
+SPECS = ("text:FILE", "jsonl:FILE:FIELD[,FIELD]", "tsv:FILE:COLUMN[,COLUMN]")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def parse(text: str, bare: str | None = None) -> Spec:
         path, _, names = path.rpartition(":")
         fields = tuple(names.split(",")) if names else ()
     if kind in ("text", *WITH_FIELDS) and not (path and (kind == "text" or fields)):
-        raise InputError(f"data {text!r} names no file or field; write {SPECS}")
+        raise InputError(f"data {text!r} names no file or field; write {', '.join(SPECS)}")
     return Spec(kind, path, fields)
 
 
@@ -157,8 +157,7 @@ def drawn(sentences: Iterable[Sentence], seed: int) -> list[Sentence]:
 
 def names() -> list[str]:
     """Every specification that :func:`corpus` accepts, as a user would write it."""
-    files_of_users = ("text:FILE", "jsonl:FILE:FIELD[,FIELD]", "tsv:FILE:COLUMN[,COLUMN]")
-    return [*SHIPPED, "toy", *hub.SPLITS, *files_of_users]
+    return [*SHIPPED, "toy", *hub.SPLITS, *SPECS]
 
 
 def columns(spec: Spec) -> list[tuple[str, ...]]:

@@ -89,12 +89,10 @@ class TestPair:
         text = (tmp_path / "joint.svg").read_text()
         assert mlmjoint.load(tiny_model).fingerprint in text and str(tiny_model.parent) not in text
 
-    def test_heatmap_without_matplotlib_is_refused_before_the_work(self, capsys, monkeypatch):
+    def test_heatmap_without_matplotlib_is_refused_before_the_work(self, refused, monkeypatch):
         monkeypatch.setitem(sys.modules, "matplotlib", None)
         monkeypatch.setattr("mlmjoint.cli.pair.build", lambda *_: pytest.fail("asked the model"))
-        refused(
-            ["pair", MASKED, "--heatmap", "joint.svg"], 'pip install "mlmjoint[figures]"', capsys
-        )
+        refused(["pair", MASKED, "--heatmap", "joint.svg"], 'pip install "mlmjoint[figures]"')
 
     def test_picture_of_the_first_page_was_drawn_with_the_model_that_is_shipped(self):
         shipped = mlmjoint.load("en-small", device="cpu").fingerprint
@@ -126,23 +124,14 @@ BAD_MODEL = {
 }
 
 
-def refused(command, part, capsys):
-    """The command ends with code 2 and one line that has ``part``."""
-    capsys.readouterr()
-    assert main([str(word) for word in command]) == 2
-    shown = capsys.readouterr()
-    (line,) = shown.err.splitlines()
-    assert shown.out == "" and line.startswith("mlmjoint: ") and part.lower() in line.lower()
-
-
 class TestBadInput:
     @pytest.mark.parametrize("case", BAD_TEXT)
-    def test_text_and_options(self, case, tiny_model, capsys):
+    def test_text_and_options(self, case, tiny_model, refused):
         arguments, part = BAD_TEXT[case]
-        refused(["pair", *arguments, "--model", tiny_model], part, capsys)
+        refused(["pair", *arguments, "--model", tiny_model], part)
 
     @pytest.mark.parametrize("name", BAD_MODEL)
-    def test_models(self, name, tiny_model, tmp_path, capsys):
+    def test_models(self, name, tiny_model, tmp_path, refused):
         """Folders: empty, damaged, predicting NaN, with more words than embeddings; and names."""
         from safetensors.torch import load_file, save_file
 
@@ -160,11 +149,11 @@ class TestBadInput:
             state["cls.predictions.bias"][3] = float("nan")
             save_file(state, weights, metadata={"format": "pt"})
         text, part = BAD_MODEL[name]
-        refused(["pair", text, "--model", folder if folder.is_dir() else name], part, capsys)
+        refused(["pair", text, "--model", folder if folder.is_dir() else name], part)
 
     @pytest.mark.parametrize("words", [["fetch", "no-such"], ["par"], ["models", "--jsn"]])
-    def test_commands(self, words, capsys):
-        refused(words, words[-1], capsys)
+    def test_commands(self, words, refused):
+        refused(words, words[-1])
 
 
 class TestCheck:
@@ -190,9 +179,9 @@ class TestCheck:
         assert main(command) == 1
         assert main([*command, "--only", "01"]) == 0
 
-    def test_an_unknown_chapter_is_named(self, places, capsys):
+    def test_an_unknown_chapter_is_named(self, places, refused):
         command = ["check", "--against", "~/copy", "--only", "01", "77"]
-        refused(command, "no chapter '77' in profile quick; choose from 01, 02", capsys)
+        refused(command, "no chapter '77' in profile quick; choose from 01, 02")
 
 
 def help_of(name, capsys) -> str:

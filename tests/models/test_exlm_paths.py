@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from mlmjoint import Pair, conditionals, exlm_joint, load
+from mlmjoint import Pair, conditionals, exlm_joint
 from mlmjoint.errors import InputError
 from mlmjoint.models import ExLM, ExLMConfig
 from mlmjoint.models.mlm import MLM
@@ -158,11 +158,6 @@ def test_copies_in_another_order_are_the_same_states_in_another_order(links, mon
     turned = model.encode(permuted(torch.tensor([SENTENCES[1][0]])))[0, 2:5]
     torch.testing.assert_close(turned, plain[[1, 2, 0]])
     torch.testing.assert_close(model.log_likelihood(**batch(SENTENCES)), expected)
-
-
-@pytest.fixture(scope="module")
-def toy():
-    return load("toy", device="cpu")
 
 
 @pytest.mark.parametrize("links", LINKS)

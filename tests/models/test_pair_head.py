@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from conftest import random_head
 
 import mlmjoint
 from mlmjoint.errors import InputError
@@ -12,24 +13,13 @@ from mlmjoint.models.pair_head import PairHead, pair_joint
 
 
 @pytest.fixture(scope="module")
-def toy():
-    return mlmjoint.load("toy", device="cpu")
+def head():
+    return random_head(128, rank=5, units=16, seed=3, scale=4)
 
 
 @pytest.fixture(scope="module")
-def random_head():
-    """Large random weights: nothing that holds of it was learnt."""
-    torch.manual_seed(3)
-    head = PairHead(128, rank=5, units=16)
-    with torch.no_grad():
-        for weight in head.parameters():
-            weight.mul_(4)
-    return head
-
-
-@pytest.fixture(scope="module")
-def joint(toy, random_head):
-    return pair_joint(toy, random_head, toy.pair("the keys near the gate are broken .", (2, 6)))
+def joint(toy, head):
+    return pair_joint(toy, head, toy.pair("the keys near the gate are broken .", (2, 6)))
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +67,10 @@ def test_search_stops_early_where_the_bound_allows_it():
     assert found.cells[-1][2] >= found.bound
 
 
-def test_exchanging_the_positions_transposes_the_joint(toy, random_head):
+def test_exchanging_the_positions_transposes_the_joint(toy, head):
     pair = toy.pair("the keys near the gate are broken .", (2, 6))
     swapped = mlmjoint.core.pairs.Pair(pair.input_ids, pair.positions[::-1], pair.gold[::-1])
-    q, mirrored = (pair_joint(toy, random_head, p).log_table() for p in (pair, swapped))
+    q, mirrored = (pair_joint(toy, head, p).log_table() for p in (pair, swapped))
     assert not torch.allclose(q, q.t(), atol=1e-2)  # A and B are different words
     assert torch.allclose(q, mirrored.t(), atol=1e-5)
 
@@ -97,16 +87,16 @@ def test_samples_follow_the_joint(joint, table):
     assert torch.equal(drawn, again)
 
 
-def test_candidate_sets_condition_the_joint(toy, random_head, table):
+def test_candidate_sets_condition_the_joint(toy, head, table):
     pair = toy.pair("the keys near the gate are broken .", (2, 6))
     ids_a, ids_b = torch.tensor([9, 30, 100]), torch.tensor([5, 6, 70, 71])
-    q = pair_joint(toy, random_head, pair, tokens=(ids_a, ids_b))
+    q = pair_joint(toy, head, pair, tokens=(ids_a, ids_b))
     part = table[ids_a][:, ids_b]
     assert torch.allclose(q.log_table().double(), part - part.logsumexp((0, 1)), atol=1e-5)
     assert q.top(1)[0][0] in toy.tokenizer.convert_ids_to_tokens(ids_a.tolist())
 
 
-def test_a_head_is_stored_and_refused_by_another_model(toy, random_head, tmp_path):
+def test_a_head_is_stored_and_refused_by_another_model(toy, tmp_path):
     head = PairHead(128, rank=2, units=4, about={"model": "other", "fingerprint": "0" * 64})
     head.save(tmp_path)
     loaded = mlmjoint.load_head(tmp_path)
@@ -123,12 +113,12 @@ def test_a_head_is_stored_and_refused_by_another_model(toy, random_head, tmp_pat
         mlmjoint.load_head("nothing")
 
 
-def test_the_loss_is_minus_log_q_of_the_gold_pair(toy, random_head, joint):
+def test_the_loss_is_minus_log_q_of_the_gold_pair(toy, head, joint):
     from mlmjoint.engine.forward.routes import features_at
     from mlmjoint.models.pair_head import decoder_of
 
     pair, decoder = toy.pair("the keys near the gate are broken .", (2, 6)), decoder_of(toy)
     with torch.no_grad():
         hidden = features_at(toy.model, pair.input_ids[None], torch.tensor([2, 6]), decoder)
-        value = random_head.log_gold(decoder, hidden[None], torch.tensor([pair.gold]))
+        value = head.log_gold(decoder, hidden[None], torch.tensor([pair.gold]))
     assert float(value[0]) == pytest.approx(joint.log_prob(*pair.gold), abs=1e-4)

@@ -15,11 +15,6 @@ from mlmjoint.tasks.dependence import PROXIES, information_matrix, mutual_inform
 TEXT = "[MASK] [MASK] near the gate [MASK] broken ."
 
 
-@pytest.fixture(scope="module")
-def toy():
-    return mlmjoint.load("toy", device="cpu")
-
-
 def by_definition(q):
     p = q.log_table().double().exp()
     p = p / p.sum()

@@ -60,10 +60,8 @@ def test_sentiment_from_the_command_line_to_a_pipeline(folder, tmp_path, capsys)
     assert card["labels"] == ["down", "up"] and card["data"]["data"]["examples"] == 120
     assert "accuracy 1.000" in (out / "README.md").read_text()
     tell = pipeline("text-classification", str(out), device="cpu")
-    assert [r["label"] for r in tell(["the park is great .", "the park is sad ."])] == [
-        "up",
-        "down",
-    ]
+    answers = tell(["the park is great .", "the park is sad ."])
+    assert [answer["label"] for answer in answers] == ["up", "down"]
     assert main(["evaluate", str(out), "--data", test, "--json"]) == 0
     scores = json.loads(capsys.readouterr().out)
     assert scores == card["evaluation"]["test"]
@@ -178,7 +176,7 @@ def test_hub_labels_come_by_name(tmp_path):
     assert found.labels == ["yes", "no"] and found.about["left_out"] == 1
 
 
-def test_bad_input_is_one_line(folder, tmp_path, capsys):
+def test_bad_input_is_one_line(folder, tmp_path, refused):
     data = spec(folder, "moods.tsv", "text,label")
     one = write(tmp_path / "one.tsv", [("a", "b")], ("text", "label"))
     uneven = write(tmp_path / "uneven.tsv", [("a b", "O")], ("tokens", "tags"))
@@ -188,10 +186,8 @@ def test_bad_input_is_one_line(folder, tmp_path, capsys):
         (["finetune", "--task", "tag", "--data", short], "2 words and 1 tags"),
         (["finetune", "--task", "sentiment", "--data", data, "--epochs", "0"], "epochs is 0"),
     ):
-        assert main([*words, "--out", str(tmp_path / "out")]) == 2
-        assert message in capsys.readouterr().err
-    assert main(["evaluate", str(tmp_path), "--data", data]) == 2
-    assert "no card of a task" in capsys.readouterr().err
+        refused([*words, "--out", tmp_path / "out"], message)
+    refused(["evaluate", tmp_path, "--data", data], "no card of a task")
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(b"x")
     with pytest.raises(InputError, match="cannot be opened as"):

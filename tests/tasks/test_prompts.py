@@ -3,17 +3,12 @@
 import pytest
 import torch
 
-from mlmjoint import conditionals, joint, load, load_head, pair_joint
+from mlmjoint import conditionals, joint, load_head, pair_joint
 from mlmjoint.errors import InputError
 from mlmjoint.tasks.prompts import zero_shot
 
 PAIRS = {"down": [("the", "dog"), ("a", "tea")], "up": [("the", "tea")]}
 PROMPT = "{text} sees [MASK] [MASK] ."
-
-
-@pytest.fixture(scope="module")
-def toy():
-    return load("toy", device="cpu")
 
 
 def test_a_label_has_the_mass_of_its_pairs_within_the_candidate_sets(toy):

@@ -1,14 +1,11 @@
 """Losses of compatibility, against the tables of conditionals that they speak of."""
 
-# ruff: noqa: F401, F811 (imported fixtures)
-
 import pytest
 import torch
-from training_text import SENTENCES, text_file, tiny, tokenizer
+from training_text import SENTENCES
 
-from mlmjoint import InputError, conditionals, load
+from mlmjoint import InputError, conditionals
 from mlmjoint.text import ToyWorld
-from mlmjoint.train import cards
 from mlmjoint.train import compatibility as losses
 from mlmjoint.train.masking import MaskedBatches, masked_loss
 from mlmjoint.train.settings import Settings
@@ -16,11 +13,6 @@ from mlmjoint.train.train import train
 
 QUICK = {"steps": 3, "batch_size": 8, "device": "cpu", "valid_fraction": 0.1}
 TEXTS = ("the keys near the gate are broken .", "the old dog sleeps .")
-
-
-@pytest.fixture(scope="module")
-def toy():
-    return load("toy", device="cpu")
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,10 @@
 """`mlmjoint train --architecture exlm`: its batches, its card, and the model it leaves."""
 
-# ruff: noqa: F401, F811 (imported fixtures)
-
 import argparse
 
 import pytest
 import torch
-from training_text import SENTENCES, text_file, tokenizer
+from training_text import SENTENCES
 
 from mlmjoint import InputError, exlm_joint, load
 from mlmjoint.cli import train as command

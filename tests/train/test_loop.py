@@ -1,7 +1,5 @@
 """The loop: any loss, resumption after a kill, determinism, several processes, progress."""
 
-# ruff: noqa: F401, F811 (imported fixtures)
-
 import io
 import json
 import math
@@ -17,7 +15,6 @@ import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
-from training_text import text_file
 
 from mlmjoint.errors import InputError
 from mlmjoint.train import cards

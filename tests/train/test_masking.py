@@ -1,14 +1,12 @@
 """What one step sees and minimises: its sentences, their masks, the loss; and U-PPL."""
 
-# ruff: noqa: F401, F811 (imported fixtures)
-
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from training_text import SENTENCES, tiny, tokenizer
+from training_text import SENTENCES
 from transformers import DataCollatorForLanguageModeling
 
 from mlmjoint.errors import InputError

@@ -1,13 +1,11 @@
 """Pairs of sentences with segments, BERT's two losses, and the whole of `mlmjoint train --nsp`."""
 
-# ruff: noqa: F401, F811 (imported fixtures)
-
 import itertools
 
 import numpy as np
 import pytest
 import torch
-from training_text import NOUNS, PLACES, VERBS, tiny, tokenizer
+from training_text import NOUNS, PLACES, VERBS
 from transformers import AutoTokenizer, BertForPreTraining
 
 import mlmjoint

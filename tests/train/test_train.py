@@ -1,7 +1,5 @@
 """`mlmjoint train` from text to card: the same seed, prolonging, what the card says, bad input."""
 
-# ruff: noqa: F401, F811 (imported fixtures)
-
 import argparse
 import json
 import re
@@ -11,14 +9,14 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
-from training_text import SENTENCES, text_file
+from training_text import SENTENCES
 from transformers import AutoTokenizer, BertForMaskedLM
 
 from book.make import page_models
 from mlmjoint import files
 from mlmjoint.cli import train as command
 from mlmjoint.errors import InputError
-from mlmjoint.train import cards, data, loop, recipes
+from mlmjoint.train import cards, loop, recipes
 from mlmjoint.train.masking import unary_perplexity
 from mlmjoint.train.settings import Settings
 from mlmjoint.train.train import train

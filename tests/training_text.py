@@ -1,10 +1,6 @@
 """What the tests of training train on: a few sentences, their tokenizer, a tiny model."""
 
 import pytest
-import torch
-from transformers import BertConfig, BertForMaskedLM
-
-from mlmjoint.train.recipes import learn_wordpiece
 
 NOUNS = ("dog", "cat", "man", "girl", "boy", "horse", "bird", "child")
 VERBS = ("runs", "sleeps", "jumps", "sings", "waits", "plays")
@@ -14,22 +10,20 @@ SENTENCES = [f"A {n} {v} in the {p}." for p in PLACES for n in NOUNS for v in VE
 
 @pytest.fixture(scope="session")
 def tokenizer():
+    from mlmjoint.train.recipes import learn_wordpiece
+
     return learn_wordpiece(SENTENCES, 200, 32)
 
 
 @pytest.fixture
 def tiny(tokenizer):
+    import torch
+    from transformers import BertConfig, BertForMaskedLM
+
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=32,
-        tie_word_embeddings=True,
-    )
-    return BertForMaskedLM(config)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 32, "max_position_embeddings": 32, "tie_word_embeddings": True}
+    return BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **sizes))
 
 
 @pytest.fixture
