@@ -35,7 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    _check(args)
+    if args.claims and args.by:
+        raise InputError(f"--claims and --by {args.by} exclude each other; leave one out")
+    if args.claims and args.format != "markdown":
+        raise InputError(f"--claims prints sentences, not {args.format}; leave out --format")
+    if args.metric and not args.by:
+        raise InputError(f"--metric {args.metric} needs --by distance; add that or leave it out")
     studies = _studies(args.folders, least=2 if args.claims else 1)
     if args.claims:
         print(claims.verdicts(studies, args.seed), end="")
@@ -46,15 +51,6 @@ def run(args: argparse.Namespace) -> None:
             few = f"no distance has more than {columns.MORE_THAN} pairs, so there is no table"
             _note(f"{sheet.title}: {few}")
     print(render([sheet for sheet in sheets if sheet.rows], args.format), end="")
-
-
-def _check(args: argparse.Namespace) -> None:
-    if args.claims and args.by:
-        raise InputError(f"--claims and --by {args.by} exclude each other; leave one out")
-    if args.claims and args.format != "markdown":
-        raise InputError(f"--claims prints sentences, not {args.format}; leave out --format")
-    if args.metric and not args.by:
-        raise InputError(f"--metric {args.metric} needs --by distance; add that or leave it out")
 
 
 def _studies(folders: Sequence[str], least: int) -> list[Study]:

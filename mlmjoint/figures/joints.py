@@ -67,10 +67,12 @@ def draw_tables(tables: Tables, size: int = 12):
 @house_style()
 def draw_matrix(matrix: torch.Tensor, names: Sequence[str], label: str):
     """A symmetric matrix (m, m) over named positions, its diagonal left empty."""
+    from matplotlib.colors import Normalize
+
     shown = matrix.clone().fill_diagonal_(float("nan"))
     figure, ((axis,),) = panels(1, 1, 2.4 + 0.45 * len(names), 1.6 + 0.45 * len(names))
     largest = float(matrix.max())
-    image = _heatmap(axis, shown, _linear(largest))
+    image = _heatmap(axis, shown, Normalize(0, largest or 1))
     for s, t in (shown >= 0).nonzero().tolist():
         ink = "black" if float(matrix[s, t]) > 0.6 * largest else "white"
         axis.text(t, s, f"{matrix[s, t]:.2f}", ha="center", va="center", color=ink, fontsize=7)
@@ -79,12 +81,6 @@ def draw_matrix(matrix: torch.Tensor, names: Sequence[str], label: str):
     axis.set(xlabel="position", ylabel="position")
     colour_bar(figure, image, figure.axes, label)
     return figure
-
-
-def _linear(largest: float):
-    from matplotlib.colors import Normalize
-
-    return Normalize(0, largest or 1)
 
 
 def _likeliest(log_p: torch.Tensor, size: int) -> torch.Tensor:
