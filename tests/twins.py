@@ -12,6 +12,7 @@ ALL = ("mlm", "mrf", "mrf-l", "hcb", "ag", "chain-ab", "chain-ba", "chain-mean",
 ALL += ("gibbs",)
 COPULAS = ("ag-copula", "mrf-copula")
 MEASURES = ("u_nll", "p_nll", "a_kl", "g_kl", "a_rkl", "g_rkl", "a_jsd", "g_jsd")
+MEASURES += ("information",)
 RULER = ("incompatibility", "interaction", "rectangle", "order_gap", "order_gap_ba")
 PARTS = ("log_a", "log_b", "log_z_a", "log_z_b", "log_p_a", "log_p_b")
 
@@ -114,6 +115,7 @@ def dense_metrics(tables: Tables, joints: dict[str, torch.Tensor]) -> dict:
             "u_nll": reference.u_nll(log_mu, gold) if known else None,
             "p_nll": reference.p_nll(log_mu, gold) if known else None,
             **dict(zip(("g_kl", "g_rkl", "g_jsd"), at_gold, strict=True)),
+            "information": reference.information(log_mu),
         }
         over_all = reference.over_all(log_a, log_b, log_mu).tolist()
         out[name] |= dict(zip(("a_kl", "a_rkl", "a_jsd"), over_all, strict=True))

@@ -23,6 +23,7 @@ from mlmjoint.studies import start_run
 from mlmjoint.studies.records import load_study
 from mlmjoint.tasks import search
 from mlmjoint.tasks.predict import Predictor
+from mlmjoint.text import text_vocabulary
 from mlmjoint.text.corpora import corpus, parse
 
 STUDY = {"en-small": "en-small-snli-dev", "toy": "toy-toy"}
@@ -92,21 +93,32 @@ def measure(mlm, ids: list[int], gold: tuple[int, int]) -> dict:
     return {"passes": passes, "ranks": ranks, "seconds": seconds}
 
 
-def check(mlm, ids: list[int], memory: list) -> dict:
-    """Do the certified ten agree with the ten best cells of the whole table?
-
-    ``memory`` holds the tables of the pair before, which are overwritten.
-    """
-    tables = mlmjoint.conditionals(mlm, mlm.pair(ids), out=memory.pop() if memory else None)
-    memory.append(tables)
-    agree, gaps = {}, {}
+def check(mlm, ids: list[int], tables) -> dict:
+    """Do the certified ten agree with the ten best cells of the whole table?"""
+    agree, gaps, (ids_a, ids_b) = {}, {}, tables.tokens
     for method in CHECKED:
         best = mlmjoint.joint(tables, method).top_cells(TOP)
-        found = mlmjoint.fill(mlm, ids, TOP, method)
-        agree[method] = {f.token_ids for f in found} == {cell[:2] for cell in best}
+        found = mlmjoint.fill(mlm, ids, TOP, method, candidates=ids_a.tolist())
+        cells = {(int(ids_a[i]), int(ids_b[j])) for i, j, _ in best}
+        agree[method] = {f.token_ids for f in found} == cells
         values = zip(found, best, strict=True)
         gaps[method] = max(abs(f.log_prob - cell[2]) for f, cell in values)
     return {"agree": agree, "largest_gap": gaps}
+
+
+def results_of(mlm, spec):
+    """The stored rows of a model's fillings."""
+    toy = mlm.name == "toy"
+    return start_run(
+        "fill_pairs_toy" if toy else "fill_pairs",
+        "cpu",
+        command=f"python -m book.runs.fill_pairs --model {mlm.name} --data {spec.without_folder()}",
+        seed=SEED,
+        model={"name": mlm.name, "sha256": mlm.fingerprint},
+        data="toy" if toy else {"file": Path(spec.path).name, "sha256": sha256(Path(spec.path))},
+        top=TOP,
+        batches={"first": search.FIRST, "largest": search.LARGEST},
+    )
 
 
 def main() -> None:
@@ -119,18 +131,8 @@ def main() -> None:
     spec, toy = parse(args.data), args.model == "toy"
     texts = {s.id: s.text for s in corpus(args.data, n=1000 if toy else 300, seed=SEED)}
     mlm = mlmjoint.load(args.model, device="cpu")
-    run = start_run(
-        "fill_pairs_toy" if toy else "fill_pairs",
-        "cpu",
-        command=f"python -m book.runs.fill_pairs --model {args.model} "
-        f"--data {spec.without_folder()}",
-        seed=SEED,
-        model={"name": args.model, "sha256": mlm.fingerprint},
-        data="toy" if toy else {"file": Path(spec.path).name, "sha256": sha256(Path(spec.path))},
-        top=TOP,
-        batches={"first": search.FIRST, "largest": search.LARGEST},
-    )
-    memory = []
+    run = results_of(mlm, spec)
+    memory, kept = None, text_vocabulary(mlm)
     for kind, count in (("fill", args.pairs), ("check", args.checked)):
         studies = [load_study(f"results/full/{STUDY[args.model]}-{s}").records for s in STUDIES]
         pairs = [r for both in zip(*studies, strict=True) for r in both][: 2 * count]
@@ -142,7 +144,11 @@ def main() -> None:
             pair = mlm.pair(mlm.encode(texts[record["sentence"]]), record["positions"])
             assert list(pair.gold) == record["gold"]
             ids = pair.input_ids.tolist()
-            row = measure(mlm, ids, pair.gold) if kind == "fill" else check(mlm, ids, memory)
+            if kind == "fill":
+                row = measure(mlm, ids, pair.gold)
+            else:
+                memory = mlmjoint.conditionals(mlm, mlm.pair(ids), (kept, kept), out=memory)
+                row = check(mlm, ids, memory)
             run.add(**key, **row)
 
 

@@ -2,11 +2,14 @@
 
     python -m book.runs.remeasure toy-toy-random --first 200
     python -m book.runs.remeasure en-small-xsum-random --texts FOLDER
+    python -m book.runs.remeasure en-small-snli-dev-random --texts FOLDER --fillings 150
 
 The new records are in results/full/remeasured/STUDY, resumable like any study, until the study's
 own n is reached: then they take the old ones' place. runs/remeasured.json has the largest
 differences.
-FOLDER has the texts that are not shipped, under the names that the studies' commands use.
+FOLDER has the texts that are not shipped, under the names that the studies' commands use. While
+the whole tables of a pair are there, --fillings compares its certified fillings with them
+(runs/fill_pairs.json).
 """
 
 import argparse
@@ -20,10 +23,14 @@ from mlmjoint.cli import study as command
 from mlmjoint.errors import InputError
 from mlmjoint.studies import plan as plans
 from mlmjoint.studies import start_run
+from mlmjoint.studies.measure import Measurer
 from mlmjoint.studies.plan import Plan
 from mlmjoint.studies.records import RECORDS, Study, write_manifest
 from mlmjoint.studies.study import run
+from mlmjoint.studies.workers import LocalEngine, device_name
 from mlmjoint.text import corpora
+
+from . import fill_pairs
 
 FOLDER = "remeasured"
 LEFT_OUT = ("seconds", "passes", "residual")  # of machines and solvers, not of pairs
@@ -31,6 +38,25 @@ LEFT_OUT = ("seconds", "passes", "residual")  # of machines and solvers, not of 
 
 class Enough(Exception):
     """As many pairs as asked for are measured."""
+
+
+class WithFillings(LocalEngine):
+    """The local engine; the fillings of the first pairs are checked against their tables."""
+
+    def __init__(self, spec, scheme: str, count: int):
+        super().__init__()
+        self.spec, self.scheme, self.count = spec, scheme, count
+
+    def run(self, jobs, mlm, plan, truth=None):
+        measure, ran = Measurer(mlm, plan, truth), fill_pairs.results_of(mlm, self.spec)
+        self.devices = [device_name(mlm)]
+        for job in jobs:
+            record = measure(job)
+            key = {"kind": "check", "pairs": self.scheme, "sentence": job.sentence}
+            if len(ran.select(kind="check", pairs=self.scheme)) < self.count and not ran.one(**key):
+                ids = mlm.pair(list(job.input_ids), job.positions).input_ids.tolist()
+                ran.add(**key, **fill_pairs.check(mlm, ids, measure.tables))
+            yield record
 
 
 def plan_of(study: Study, texts: Path | None) -> Plan:
@@ -49,7 +75,7 @@ def plan_of(study: Study, texts: Path | None) -> Plan:
     )  # fmt: skip
 
 
-def remeasure(name: str, first: int | None, texts: Path | None) -> dict:
+def remeasure(name: str, first: int | None, texts: Path | None, fillings: int = 0) -> dict:
     """Measure the first pairs of a study, all by default; the largest difference of each column."""
     old = plans.read("full", name)
     folder = files.profile_folder("full") / FOLDER / name
@@ -61,7 +87,10 @@ def remeasure(name: str, first: int | None, texts: Path | None) -> dict:
 
     try:
         if not (folder / RECORDS).exists() or len(mlmjoint.load_study(folder).records) < wanted:
-            run(plan_of(old, texts), folder, progress="log", on_record=count)
+            plan = plan_of(old, texts)
+            checked = WithFillings(corpora.parse(plan.data), plan.pairs, fillings)
+            engine = checked if fillings else "local"
+            run(plan, folder, engine=engine, progress="log", on_record=count)
     except Enough:
         pass
     new = mlmjoint.load_study(folder)
@@ -104,7 +133,7 @@ def _numbers(value, path=()):
 
 def replace(old: Study, new: Study) -> None:
     """The new records where the old ones were, under the command and data that they had."""
-    place = files.study_folder("full", old.name)
+    place = files.profile_folder("full", old.name)
     kept = {key: old.manifest[key] for key in ("command", "data")}
     shutil.copyfile(new.folder / RECORDS, place / RECORDS)
     write_manifest(place, {**new.manifest, **kept})
@@ -116,11 +145,12 @@ def main() -> int:
     parser.add_argument("studies", nargs="+", metavar="STUDY")
     parser.add_argument("--first", type=int, metavar="N", help="pairs (default: all of the study)")
     parser.add_argument("--texts", type=Path, metavar="DIR")
+    parser.add_argument("--fillings", type=int, default=0, metavar="N", help="pairs to check")
     options = parser.parse_args()
     about = {"command": "python -m book.runs.remeasure STUDY --texts DIR", "seed": 0}
     ran = start_run("remeasured", "cpu", model="of each study", data="of each study", **about)
     for name in options.studies:
-        row = remeasure(name, options.first, options.texts)
+        row = remeasure(name, options.first, options.texts, options.fillings)
         ran.rows = [other for other in ran.rows if other["study"] != name]
         ran.add(**row)
         worst = max(row["relative"], key=row["relative"].get)

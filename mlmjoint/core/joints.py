@@ -14,7 +14,7 @@ import torch
 from .. import arrays, checks
 from ..engine.passes import sums
 from ..engine.passes.cells import Cells
-from ..engine.passes.tiles import row_blocks
+from ..engine.passes.tiles import BLOCK_CELLS, row_blocks
 from ..errors import InputError
 from ..names import METHODS, PAPER, check_methods, check_options
 from . import arnold_gokhale
@@ -76,16 +76,24 @@ class Joint:
         ]
 
     def top_cells(self, n: int) -> list[tuple[int, int, float]]:
-        """The ``n`` most probable cells: (row, column, log μ), best first."""
-        n = checks.count("n", n)
+        """The ``n`` most probable cells: (row, column, log μ), best first.
+
+        No cell is more probable than its row: rows are looked at from the most probable on, until
+        the next one is less probable than the n-th cell so far.
+        """
+        n, width = checks.count("n", n), self.tables.shape[1]
         best: list[tuple[float, int, int]] = []
-        width = self.tables.shape[1]
-        for block in row_blocks(self.tables.shape):
-            flat = self._rows(block).reshape(-1)
-            values, index = flat.topk(min(n, flat.numel()))
+        bounds, order = self._margins[0].sort(descending=True, stable=True)
+        start, some = 0, 32
+        while start < len(order):
+            if len(best) == n and float(bounds[start]) < best[-1][0] - 1e-9:  # rounding
+                break
+            rows = order[start : start + some]
+            values, index = self._rows(rows).reshape(-1).topk(min(n, len(rows) * width))
             for value, k in zip(values.tolist(), index.tolist(), strict=True):
-                best.append((value, block.start + k // width, k % width))
+                best.append((value, int(rows[k // width]), k % width))
             best = sorted(best, key=lambda item: (-item[0], item[1], item[2]))[:n]
+            start, some = start + some, min(2 * some, max(1, BLOCK_CELLS // width))
         return [(i, j, value) for value, i, j in best]
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> torch.Tensor:

@@ -41,6 +41,7 @@ def metrics(
 
     ``a_kl`` is the mean over all Va + Vb contexts of KL(the model's conditional ‖ μ's), ``a_rkl``
     that of the reverse, ``a_jsd`` that of their JSD; ``g_…`` are those over the two gold contexts.
+    ``information`` is the mutual information of the two tokens under μ.
     Of the tables alone: ``incompatibility`` as published, ``interaction``, ``rectangle`` (the
     anchored contradiction), and ``order_gap`` (KL(chain-ab ‖ chain-ba); ``_ba``: the reverse,
     ``_gold``: log chain-ab − log chain-ba at the gold pair).
@@ -99,10 +100,10 @@ def measure(tables: Tables, built: dict[str, joints.Joint]) -> dict:
     names, contexts, gold = list(built), sum(tables.shape), tables.gold_cell
     cells = [joint.cells for joint in built.values()]
     margins = [joint.log_marginals() for joint in built.values()]
-    apart, jsd = sums.totals(tables, cells, margins)
+    apart, jsd, information = sums.totals(tables, cells, margins)
     out: dict = {"unary": {"u_nll": None}}
-    for name, sums_of in zip(names, apart.tolist(), strict=True):
-        out[name] = at_gold(tables, built[name])
+    for name, sums_of, shared in zip(names, apart.tolist(), information.tolist(), strict=True):
+        out[name] = at_gold(tables, built[name]) | {"information": max(0.0, shared)}
         out[name] |= _nonnegative(("a_kl", "a_rkl", "a_jsd"), [x / contexts for x in sums_of])
         if tables.forced is not None and gold is not None:
             out[name] |= ranks(built[name], gold, tables.forced)

@@ -216,6 +216,11 @@ def jsd(log_mu: Tensor, log_nu: Tensor) -> float:
     return float(divergences(log_mu, log_nu)[2])
 
 
+def information(log_mu: Tensor) -> float:
+    """Σ μ log μ / (μ_A μ_B), the mutual information of the two tokens  (eq-information)."""
+    return float(kl(log_mu, log_mu.logsumexp(1, keepdim=True) + log_mu.logsumexp(0)))
+
+
 def log_ratio(log_a: Tensor, log_b: Tensor) -> Tensor:
     """log c_ij = log p(a=i | b=j) − log p(b=j | a=i), zero where both rule a pair out."""
     return torch.where((log_a == -torch.inf) & (log_b == -torch.inf), 0.0, log_a - log_b)

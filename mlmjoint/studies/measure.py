@@ -40,7 +40,7 @@ class Measurer:
     def __init__(self, mlm: MLM, plan: Plan, truth: ToyTruth | None = None):
         self.mlm, self.plan, self.truth = mlm, plan, truth
         self.vocabulary = None if plan.as_published else text_vocabulary(mlm)
-        self._tables: Tables | None = None
+        self.tables: Tables | None = None
 
     def __call__(self, job: Job) -> dict:
         start, plan = time.perf_counter(), self.plan
@@ -84,11 +84,11 @@ class Measurer:
             size = min(plan.joint_size, self.mlm.vocab_size)
             likeliest, sets = (self.mlm.candidates(pair, size, gold) for gold in (False, True))
             forced = not all(map(torch.equal, likeliest, sets))
-        self._tables = conditionals(
-            self.mlm, pair, tokens=sets, batch_size=plan.batch_size, out=self._tables
+        self.tables = conditionals(
+            self.mlm, pair, tokens=sets, batch_size=plan.batch_size, out=self.tables
         )
-        self._tables.forced = forced
-        return swap(self._tables) if job.positions[0] > job.positions[1] else self._tables
+        self.tables.forced = forced
+        return swap(self.tables) if job.positions[0] > job.positions[1] else self.tables
 
     def _true_joint(self, job: Job, tables: Tables) -> torch.Tensor | None:
         if self.truth is None:

@@ -42,6 +42,8 @@ def some_joints(tables) -> list[Cells]:
     joints.append(Cells("product", *vectors(), 0.5, 0.5))
     joints.append(Cells("mixture", *(v.log_softmax(0) for v in vectors())))
     joints.append(Cells("ag", *(-v.log_softmax(0) for v in vectors())))
+    joints.append(joints[-1].scale(*vectors()))
+    joints.append(joints[-2].scale(*(20 * v.log_softmax(0) / 9 for v in vectors())))
     both = tables.log_a.double(), tables.log_b.double()
     totals = [joint.log_block(*both).logsumexp((0, 1)) for joint in joints]
     return [joint.shift(-float(total)) for joint, total in zip(joints, totals, strict=True)]
@@ -59,13 +61,16 @@ def test_marginals_and_totals_equal_dense_ones(case, dtype):
         for axis, vector in enumerate(pair):
             expected = log_mu.logsumexp(1 - axis)
             assert torch.allclose(vector, expected, rtol=0, atol=1e-5 if single else 1e-11)
-    apart, jsd = sums.totals(tables, joints, margins)
+    apart, jsd, information = sums.totals(tables, joints, margins)
     tables_of = [joint.log_block(log_a, log_b) for joint in joints]
     rtol = 2e-6 if single else 1e-10
     for k, log_mu in enumerate(tables_of):
         expected = reference.over_all(log_a, log_b, log_mu) * sum(tables.shape)
         assert apart[k].numpy() == pytest.approx(
             expected.numpy(), rel=rtol, abs=rtol * sum(tables.shape) / 10
+        )
+        assert float(information[k]) == pytest.approx(
+            reference.information(log_mu), rel=rtol, abs=5 * rtol
         )
         for l in range(k):
             expected = reference.jsd(log_mu, tables_of[l])

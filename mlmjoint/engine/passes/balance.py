@@ -29,7 +29,7 @@ class Balance:
         # What each table really sums to (one, but for rounding), and the sums of Q.
         target, total = tiles.zeros(sum(self.shape)), tiles.zeros(sum(self.shape))
         for i, j in tiles:
-            p_a, p_b = tiles.log("log_a", i, j).exp_(), tiles.log("log_b", i, j).exp_()
+            p_a, p_b = tiles.prob("log_a", i, j), tiles.prob("log_b", i, j)
             target[i] += p_b.sum(1)
             target[self._at(j)] += p_a.sum(0)
             q = p_a.add_(p_b)
@@ -110,7 +110,7 @@ class Balance:
     def _q(self, tiles: Tiles, i: slice, j: slice) -> Tensor:
         """Q of a tile: from the third table, or from the two logs."""
         if self.q is None:
-            return tiles.log("log_a", i, j).exp_().add_(tiles.log("log_b", i, j).exp_())
+            return tiles.prob("log_a", i, j).add_(tiles.prob("log_b", i, j))
         same = self.q.dtype == tiles.dtype
         return self.q[i, j] if same else tiles.room("q", i, j).copy_(self.q[i, j])
 

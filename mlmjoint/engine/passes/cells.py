@@ -66,7 +66,5 @@ class Cells:
 
     @property
     def reach(self) -> float:
-        """How far (in nats) a sum over e^row and e^col goes from one; 0 where logs are kept."""
-        if self.family in ("product", "copula"):
-            return 0.0
+        """How far (in nats) the vectors go from zero."""
         return float(torch.cat([self.row, self.col]).abs().max())

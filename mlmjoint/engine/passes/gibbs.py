@@ -60,10 +60,10 @@ def sweep(tiles: Tiles, m_b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     weights = torch.from_numpy(m_b).to(tiles.device, tiles.dtype)
     m_a, out = tiles.zeros(len(m_b), rows), tiles.zeros(len(m_b), cols)
     for i, j in tiles:
-        m_a[:, i] += weights[:, j] @ tiles.log("log_a", i, j).exp_().t()
+        m_a[:, i] += weights[:, j] @ tiles.prob("log_a", i, j).t()
     weights = m_a.to(tiles.dtype)
     for i, j in tiles:
-        out[:, j] += weights[:, i] @ tiles.log("log_b", i, j).exp_()
+        out[:, j] += weights[:, i] @ tiles.prob("log_b", i, j)
     return m_a.cpu().numpy(), out.cpu().numpy()
 
 

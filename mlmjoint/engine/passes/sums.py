@@ -1,8 +1,8 @@
 """Sums over the cells of many joints at once: their marginals, then what the metrics are made of.
 
-The sums are taken outside the log domain, but for products and for joints whose vectors are out of
-range there. The few marginals that are so small that underflow may have cost them digits are
-computed again by log-sum-exp.
+The sums are taken outside the log domain, but for joints whose vectors are out of range there. The
+few marginals that are so small that underflow may have cost them digits are computed again by
+log-sum-exp.
 """
 
 import math
@@ -26,9 +26,9 @@ def log_marginals(tables, joints: Sequence[Cells], dtype: torch.dtype | None = N
     writers = [Writer(tiles, joint) for joint in joints]
     sums = [[tiles.zeros(size) for size in tables.shape] for _ in joints]
     for i, j in tiles:
-        logs, probs = _read(tiles, i, j)
+        tile = Tile(tiles, i, j)
         for write, (rows, cols) in zip(writers, sums, strict=True):
-            mu = write(tiles.room("mu", i, j), logs, probs, i, j)
+            mu = write(tile, tiles.room("mu", i, j))
             rows[i] += mu.sum(1)
             cols[j] += mu.sum(0)
     for joint, pair in zip(joints, sums, strict=True):
@@ -46,7 +46,8 @@ def to_log(tables, joint: Cells, pair: Sequence[Tensor], dtype: torch.dtype) -> 
 
 
 def totals(tables, joints: Sequence[Cells], margins, dtype: torch.dtype | None = None):
-    """Divergences (K, 3) summed over all contexts, and JSD (K, K, lower triangle) of the joints.
+    """Divergences (K, 3) summed over all contexts; JSD (K, K, lower triangle) and the mutual
+    information (K,) of the joints.
 
     ``margins[k]`` are the log marginals of joint k, as :func:`log_marginals` returns them. The
     three are KL(p ‖ μ), KL(μ ‖ p) and JSD(p, μ) of conditionals, over Σ_j (·|b=j) and Σ_i (·|a=i);
@@ -58,86 +59,159 @@ def totals(tables, joints: Sequence[Cells], margins, dtype: torch.dtype | None =
     mass, entropy, mixed = (tiles.zeros(*[count] * dims) for dims in (1, 1, 2))
     apart, least = tiles.zeros(count, 3), LEAST[tiles.dtype]
     for i, j in tiles:
-        logs, probs = _read(tiles, i, j)
-        work, log_mu = tiles.room("work", i, j), tiles.room("log_mu", i, j)
-        low = float(torch.minimum(*(log.min() for log in logs))) < LOW[tiles.dtype]
+        tile = Tile(tiles, i, j)
+        work, log_mu = tile.room("work"), tile.room("log_mu")
         for k, write in enumerate(writers):
-            mu = write(tiles.room(k, i, j), logs, probs, i, j).clamp_(min=least)
+            mu = write(tile, tile.room(k)).clamp_(min=least)
             for side in (0, 1):
-                apart[k] += write.divergences(mu, logs[side], probs[side], side, low, i, j)
-            if write.linear:
-                torch.log(mu, out=log_mu)
+                apart[k] += write.divergences(tile, mu, side)
             mass[k] += mu.sum(1).sum(dtype=torch.float64)
-            entropy[k] += _dot(mu, log_mu.clamp_(min=math.log(least)), work)
+            write.log(tile, mu, log_mu).clamp_(min=math.log(least))
+            entropy[k] += _dot(mu, log_mu, work)
             for l in range(k):  # Σ m log m with m = ½(μ + ν)
-                torch.add(mu, tiles.room(l, i, j), out=work)
+                torch.add(mu, tile.room(l), out=work)
                 mixed[k, l] += _dot(torch.log(work, out=log_mu), work, log_mu)
     finite = apart.abs() < ENDLESS[tiles.dtype]  # not so for NaN
     if tiles.dtype == torch.float32 and not bool(finite.all()):
         return totals(tables, joints, margins, torch.float64)
     entropy += LOG_2 * mass
     jsd = (entropy[:, None] + entropy[None, :] - mixed).tril(-1)
-    return torch.where(finite, apart, math.inf).cpu(), jsd.cpu()
+    information = 2 * entropy  # Σ μ log μ, of both halves
+    for k, pair in enumerate(margins):
+        information[k] += sum(torch.special.entr(log_p.exp()).sum() for log_p in pair)
+    return torch.where(finite, apart, math.inf).cpu(), jsd.cpu(), information.cpu()
 
 
-def _read(tiles: Tiles, i: slice, j: slice) -> tuple[tuple, tuple]:
-    """A tile of both tables, as logs and as probabilities."""
-    log_a, log_b = tiles.log("log_a", i, j), tiles.log("log_b", i, j)
-    p_a = torch.exp(log_a, out=tiles.room("p_a", i, j))
-    return (log_a, log_b), (p_a, torch.exp(log_b, out=tiles.room("p_b", i, j)))
+class Tile:
+    """A tile of both tables as logs, as probabilities and, where asked for, as their roots."""
+
+    def __init__(self, tiles: Tiles, i: slice, j: slice):
+        self.tiles, self.i, self.j = tiles, i, j
+        self.logs = tiles.log("log_a", i, j), tiles.log("log_b", i, j)
+        self.low = float(torch.minimum(*(log.min() for log in self.logs))) < LOW[tiles.dtype]
+        rooms = self.room("p_a"), self.room("p_b")
+        self.probs = [torch.exp(log, out=p) for p, log in zip(rooms, self.logs, strict=True)]
+        self._roots: dict[int, Tensor] = {}
+
+    def room(self, name) -> Tensor:
+        return self.tiles.room(name, self.i, self.j)
+
+    def power(self, side: int, size: float) -> Tensor:
+        """p or √p of one table."""
+        if size == 1:
+            return self.probs[side]
+        if side not in self._roots:
+            self._roots[side] = torch.sqrt(self.probs[side], out=self.room(f"root {side}"))
+        return self._roots[side]
 
 
-def _dot(x: Tensor, y: Tensor, work: Tensor) -> Tensor:
-    """Σ xy: each row of a tile in its own precision, and then all of them in float64."""
-    return torch.mul(x, y, out=work).sum(1).sum(dtype=torch.float64)
+class Product:
+    """p(a|b)^ca · p(b|a)^cb · e^(row_i + col_j) on tiles; each coefficient is 0, ±½ or ±1."""
+
+    def __init__(self, dtype: torch.dtype, ca: float, cb: float, row: Tensor, col: Tensor):
+        self.powers = ca, cb
+        row, col = (v.clamp_min(FLOOR[dtype]) for v in (row, col))
+        flat = bool((row == row[0]).all())
+        self.log_row, self.log_col = None if flat else row.to(dtype), col.to(dtype)
+        if flat:
+            self.log_col = (col + row[0]).clamp_min(FLOOR[dtype]).to(dtype)
+        # The vectors come first and the powers below one next: a cell that vanishes on the way is
+        # one that vanishes in the end, or that counts for nothing where it is divided by a p.
+        vectors = [v for v in (self.log_row, self.log_col) if v is not None]
+        self.linear = sum(float(v.abs().max()) for v in vectors) <= REACH[dtype]
+        self.row = None if flat else self.log_row.exp()
+        self.col = self.log_col.exp()
+
+    def value(self, tile: Tile, out: Tensor) -> Tensor:
+        if not self.linear:
+            return self.log(tile, out).exp_()
+        i, j, first = tile.i, tile.j, None
+        if self.row is not None:
+            first = torch.mul(self.row[i, None], self.col[j], out=out)
+        for side, power in sorted(enumerate(self.powers), key=lambda item: -item[1]):
+            if power:
+                times = torch.mul if power > 0 else torch.div
+                base = self.col[j] if first is None else first
+                first = times(base, tile.power(side, abs(power)), out=out)
+        return out.copy_(self.col[j].expand_as(out)) if first is None else first
+
+    def log(self, tile: Tile, out: Tensor) -> Tensor:
+        i, first = tile.i, self.log_col[tile.j]
+        if self.log_row is not None:
+            first = torch.add(first, self.log_row[i, None], out=out)
+        for log, power in zip(tile.logs, self.powers, strict=True):
+            if power:  # a zero power must not meet log 0
+                first = torch.add(first, log, alpha=power, out=out)
+        return out.copy_(first.expand_as(out)) if first.ndim == 1 else first
 
 
 class Writer:
-    """One joint's cells, tile by tile."""
+    """One joint's cells, tile by tile, and their ratios to the tables."""
 
     def __init__(self, tiles: Tiles, joint: Cells, margins=()):
         """``margins``: the log marginals of the joint before it was halved, for its divergences."""
-        self.tiles, self.joint = tiles, joint
-        self.linear = joint.family in ("mixture", "ag") and joint.reach <= REACH[tiles.dtype]
-        vectors = (joint.row, joint.col, *(margin - LOG_2 for margin in margins))
+        self.joint, dtype = joint, tiles.dtype
+        margins = [margin - LOG_2 for margin in margins]
+        self.half, self.product, self.ratios = joint.row.new_tensor(0.5, dtype=dtype), None, []
+        self.exact = None  # a table that is a chain's, or HCB's, own conditional
+        if joint.family == "product":
+            ca, cb, row, col = joint.ca, joint.cb, joint.row, joint.col
+            self.product = Product(dtype, ca, cb, row, col)
+            if margins:
+                by_a = Product(dtype, ca - 1, cb, row, col - margins[1])
+                self.ratios = [by_a, Product(dtype, ca, cb - 1, row - margins[0], col)]
+            own = {(1, 0): (0, row), (0, 1): (1, col)}.get((ca, cb))
+            self.exact = own[0] if own and bool((own[1] == own[1][0]).all()) else None
+        self.margins = [margin.to(dtype) for margin in margins]
+        self.vectors = [v.clamp_min(FLOOR[dtype]).to(dtype) for v in (joint.row, joint.col)]
+        self.linear = joint.family != "product" and joint.reach <= REACH[dtype]
         if self.linear:
-            vectors = [*(v.exp() for v in vectors[:2]), *vectors[2:]]
-        vectors = [*(v.clamp_min(FLOOR[tiles.dtype]) for v in vectors[:2]), *vectors[2:]]
-        self.row, self.col, *self.margins = (v.to(tiles.dtype) for v in vectors)
-        # A chain's conditional in its own direction, and HCB's, is the table's.
-        own = {(1, 0): (0, joint.row), (0, 1): (1, joint.col)}.get((joint.ca, joint.cb))
-        product = joint.family == "product" and own is not None
-        self.exact = own[0] if product and bool((own[1] == own[1][0]).all()) else None
-        self.half = self.row.new_tensor(0.5)
+            self.factors = [v.exp() for v in self.vectors]
 
-    def __call__(self, mu: Tensor, logs, probs, i: slice, j: slice) -> Tensor:
-        """Write μ to ``mu``; outside the linear domain also log μ to the workspace "log_mu"."""
-        row, col, work = self.row[i, None], self.col[j], self.tiles.room("work", i, j)
+    def __call__(self, tile: Tile, mu: Tensor) -> Tensor:
+        """mu <- μ"""
+        if self.product:
+            return self.product.value(tile, mu)
         if not self.linear:
-            log_mu = self.tiles.room("log_mu", i, j)
-            ca, cb = self.joint.ca, self.joint.cb
-            if self.joint.family != "product":
-                log_mu.copy_(self.joint.log_cells(*logs, row, col))
-            elif ca and cb:
-                first = logs[0] if ca == 1 else torch.mul(logs[0], ca, out=log_mu)
-                torch.add(first, logs[1], alpha=cb, out=log_mu).add_(row).add_(col)
-            else:
-                torch.add((logs[0] if ca else logs[1]) if ca or cb else row, col, out=log_mu)
-                log_mu = log_mu.add_(row) if ca or cb else log_mu
-            return torch.exp(log_mu, out=mu)
-        if self.joint.family == "ag":
-            return torch.add(*probs, out=mu).div_(torch.add(row, col, out=work))
-        return torch.mul(probs[0], col, out=mu).add_(torch.mul(probs[1], row, out=work))
+            return self.log(tile, mu, mu).exp_()
+        (p_a, p_b), work = tile.probs, tile.room("work")
+        row, col = self.factors[0][tile.i, None], self.factors[1][tile.j]
+        if self.joint.family == "mixture":
+            return torch.mul(p_a, col, out=mu).add_(torch.mul(p_b, row, out=work))
+        if self.joint.family == "copula":
+            both = torch.add(row[..., 0], col[:, 0], out=work)
+            mu = torch.add(p_a, p_b, out=mu).div_(both)
+            return mu.mul_(row[..., 1]).mul_(col[:, 1])
+        return torch.add(p_a, p_b, out=mu).div_(torch.add(row, col, out=work))
 
-    def divergences(self, mu, log_p, p, side: int, low: bool, i: slice, j: slice) -> Tensor:
+    def log(self, tile: Tile, mu: Tensor, out: Tensor) -> Tensor:
+        """out <- log μ"""
+        if self.product:
+            return self.product.log(tile, out)
+        if self.linear:
+            return torch.log(mu, out=out)
+        row, col = self.vectors[0][tile.i, None], self.vectors[1][tile.j]
+        return out.copy_(self.joint.log_cells(*tile.logs, row, col))
+
+    def divergences(self, tile: Tile, mu: Tensor, side: int) -> Tensor:
         """Σ p log(p/q), Σ q log(q/p) and their JSD for q = μ(·|b=j) (side 0) or μ(·|a=i)."""
         if side == self.exact:
-            return self.row.new_zeros(3, dtype=torch.float64)
-        margin = self.margins[1][j] if side == 0 else self.margins[0][i, None]
-        work, log_mu, ratio = (self.tiles.room(n, i, j) for n in ("work", "log_mu", "ratio"))
-        if low:  # p may be zero here where q is not
-            log_mu = torch.log(mu) if self.linear else log_mu
-            log_ratio = log_mu - log_p - margin
+            return mu.new_zeros(3, dtype=torch.float64)
+        work, ratio, log_ratio = (tile.room(name) for name in ("work", "ratio", "log_ratio"))
+        log_p, p = tile.logs[side], tile.probs[side]
+        if self.product:
+            self.ratios[side].log(tile, log_ratio)
+        else:
+            margin = self.margins[1][tile.j] if side == 0 else self.margins[0][tile.i, None]
+            # Where μ is faithful, q / p is near one: its log has digits that a difference of logs
+            # would lose.
+            near = self.linear and not tile.low
+            if near:
+                torch.div(mu, p, out=ratio).mul_(torch.exp(-margin)).clamp_(min=LEAST[mu.dtype])
+                torch.log(ratio, out=log_ratio)
+            else:
+                self.log(tile, mu, log_ratio).sub_(log_p).sub_(margin)
+        if tile.low:  # p may be zero here where q is not
             q = torch.exp(log_p + log_ratio)
             near = log_ratio.clamp(max=-LOW[mu.dtype])  # a larger ratio has the same JSD
             log_t = torch.logaddexp(near, near.new_zeros(())) - LOG_2
@@ -145,21 +219,23 @@ class Writer:
             return torch.stack(
                 [-_dot(p, log_ratio, work), reverse, jsd - _dot(p + q, log_t, work) / 2]
             )
-        if self.linear:
-            # Where μ is faithful, q / p is near one: its log has digits that a difference of logs
-            # would lose.
-            torch.div(mu, p, out=ratio).mul_(torch.exp(-margin)).clamp_(min=LEAST[mu.dtype])
-            log_ratio = torch.log(ratio, out=self.tiles.room("log_ratio", i, j))
-        else:
-            log_ratio = torch.sub(log_mu, log_p, out=self.tiles.room("log_ratio", i, j))
-            torch.exp(log_ratio.sub_(margin), out=ratio)
-        part = torch.mul(p, log_ratio, out=work)
+        if self.product:
+            self.ratios[side].value(tile, ratio)
+        elif not near:
+            torch.exp(log_ratio, out=ratio)
+        part = torch.mul(p, log_ratio, out=log_ratio)
         forward = -part.sum(1).sum(dtype=torch.float64)
         reverse = _dot(part, ratio, work)
-        # JSD = ½ Σ q log(q/p) − Σ m log(m/p) with m = ½(p + q)
-        t = torch.add(self.half, ratio, alpha=0.5, out=ratio)
-        log_t = torch.log(t, out=work)
-        return torch.stack([forward, reverse, 0.5 * reverse - _dot(t.mul_(p), log_t, log_t)])
+        # JSD = ½ Σ q log(q/p) − Σ m log(m/p) with m/p = ½(1 + q/p) = 1 + h
+        h = torch.add(-self.half, ratio, alpha=0.5, out=ratio)
+        log_t = torch.log1p(h, out=work)
+        m = torch.addcmul(p, p, h, out=h)
+        return torch.stack([forward, reverse, 0.5 * reverse - _dot(m, log_t, log_t)])
+
+
+def _dot(x: Tensor, y: Tensor, work: Tensor) -> Tensor:
+    """Σ xy: each row of a tile in its own precision, and then all of them in float64."""
+    return torch.mul(x, y, out=work).sum(1).sum(dtype=torch.float64)
 
 
 def _log_marginal(tables, joint: Cells, axis: int, index: Tensor) -> Tensor:
@@ -174,5 +250,6 @@ def _log_marginal(tables, joint: Cells, axis: int, index: Tensor) -> Tensor:
 
 def _dtype(tables, joints: Sequence[Cells]) -> torch.dtype:
     """The arithmetic in which these joints' cells are in range."""
-    wide = any(joint.reach > REACH[torch.float32] for joint in joints)
+    sums_of_two = [joint for joint in joints if joint.family in ("mixture", "ag")]
+    wide = any(joint.reach > REACH[torch.float32] for joint in sums_of_two)
     return torch.float64 if wide else cell_dtype(tables)

@@ -66,6 +66,10 @@ class Tiles:
             return torch.clamp(table, min=FLOOR[self.dtype], out=out)
         return out.copy_(table).clamp_(min=FLOOR[self.dtype])
 
+    def prob(self, name: str, i: slice, j: slice) -> Tensor:
+        """The probabilities of that tile, in the same memory."""
+        return self.log(name, i, j).exp_()
+
     def zeros(self, *size: int) -> Tensor:
         """float64 sums of this size, all zero; a scalar without one."""
         return torch.zeros(size, dtype=torch.float64, device=self.device)
