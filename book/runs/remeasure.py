@@ -148,9 +148,10 @@ def main() -> int:
     parser.add_argument("--fillings", type=int, default=0, metavar="N", help="pairs to check")
     options = parser.parse_args()
     about = {"command": "python -m book.runs.remeasure STUDY --texts DIR", "seed": 0}
-    ran = start_run("remeasured", "cpu", model="of each study", data="of each study", **about)
+    about |= {"model": "of each study", "data": "of each study"}
     for name in options.studies:
         row = remeasure(name, options.first, options.texts, options.fillings)
+        ran = start_run("remeasured", "cpu", **about)  # another process may have added to it
         ran.rows = [other for other in ran.rows if other["study"] != name]
         ran.add(**row)
         worst = max(row["relative"], key=row["relative"].get)
