@@ -35,7 +35,7 @@ def add_arguments(parser) -> None:
     extras = "leave out 40-step AG and HCB's variants"
     add("--no-extras", dest="extras", action="store_false", help=extras)
     add("--as-published", action="store_true", help="bring back quirks of the published code")
-    size = "with --as-published: the K likeliest tokens at each position, gold forced in"
+    size = "with --as-published: its K candidates at each position, gold forced in"
     add("--joint-size", type=int, metavar="K", help=size)
     add("--profile", metavar="NAME", help=f"instead: every cell of {' or '.join(RUNNABLE)}")
     add = parser.add_argument_group("where the records go").add_argument

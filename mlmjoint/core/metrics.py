@@ -135,17 +135,18 @@ def at_gold(tables: Tables, joint: joints.Joint) -> dict:
 
 
 def ranks(joint: joints.Joint, gold: tuple[int, int], forced: bool) -> dict:
-    """Place of the gold pair among all pairs of the candidate sets, ties counted against it.
+    """How many pairs of the candidate sets are more probable than the gold pair, or as probable.
 
-    ``harsh_`` values have the last place of all where a gold token had to be forced into its set.
+    The ``harsh_`` values are the worst ones where a gold token had to be forced into its set.
     """
     log_gold, size = joint.log_prob(*gold), joint.tables.log_a.numel()
     blocks = row_blocks(joint.tables.shape)
-    rank = sum(int((joint._rows(block) >= log_gold - 1e-12).sum()) for block in blocks)
+    rank = sum(int((joint._rows(block) >= log_gold - 1e-12).sum()) for block in blocks) - 1
     out = {}
     for prefix, place in (("", rank), ("harsh_", size if forced else rank)):
-        out |= {f"{prefix}rank": place, f"{prefix}reciprocal_rank": 1 / place}
-        out |= {f"{prefix}recall_{k}": float(place <= k) for k in (1, 5, 10)}
+        found = place < size
+        out |= {f"{prefix}rank": place, f"{prefix}reciprocal_rank": found / (place + 1)}
+        out |= {f"{prefix}recall_{k}": float(found and place < k) for k in (1, 5, 10)}
     return out
 
 

@@ -8,7 +8,9 @@ import torch
 
 from ..core.joints import joint
 from ..core.metrics import metrics
+from ..core.pairs import Pair
 from ..core.tables import Tables
+from ..engine.forward.routes import log_probs_at
 from ..models.conditionals import conditionals
 from ..models.mlm import MLM
 from ..text import text_vocabulary
@@ -50,7 +52,8 @@ class Measurer:
             # AG reports how far it got in its residual; a warning per pair would drown a study.
             warnings.simplefilter("ignore")
             values = metrics(tables, plan.methods, true_joint=truth)
-            others = variants(tables, plan.methods, truth) if plan.extras else None
+            published = plan.as_published
+            others = variants(tables, plan.methods, truth, published) if plan.extras else None
         rows = {name: values[name] for name in plan.methods}
         for row in rows.values():
             if "iterations" in row:
@@ -82,7 +85,7 @@ class Measurer:
         sets, forced = None if self.vocabulary is None else (self.vocabulary, self.vocabulary), None
         if plan.joint_size:
             size = min(plan.joint_size, self.mlm.vocab_size)
-            likeliest, sets = (self.mlm.candidates(pair, size, gold) for gold in (False, True))
+            likeliest, sets = (published_sets(self.mlm, pair, size, gold) for gold in (False, True))
             forced = not all(map(torch.equal, likeliest, sets))
         self.tables = conditionals(
             self.mlm, pair, tokens=sets, batch_size=plan.batch_size, out=self.tables
@@ -102,6 +105,29 @@ class Measurer:
         return joint.to(tables.log_a.device)
 
 
+def published_sets(mlm: MLM, pair: Pair, k: int, gold: bool) -> tuple[torch.Tensor, ...]:
+    """The published candidates: k token ids at each position, sorted.
+
+    Half of them are the likeliest with the position alone masked, the others the likeliest of the
+    rest with both masked; with ``gold`` the gold token comes before all of them.
+    """
+    both = pair.input_ids.expand(2, -1)
+    alone = both.clone()
+    alone[[0, 1], pair.positions[::-1]] = torch.tensor(pair.gold[::-1])
+    with torch.inference_mode():
+        ids = torch.cat([alone, both]).to(mlm.device)
+        positions = torch.tensor(pair.positions * 2, device=mlm.device)
+        orders = log_probs_at(mlm.model, ids, positions).argsort(1, descending=True).tolist()
+    sets = []
+    for side in (0, 1):
+        chosen = dict.fromkeys(pair.gold[side : side + 1] if gold else ())
+        half = len(chosen) + (k - len(chosen)) // 2
+        for order, size in ((orders[side], half), (orders[2 + side], k)):
+            chosen |= dict.fromkeys([t for t in order if t not in chosen][: size - len(chosen)])
+        sets.append(torch.tensor(sorted(chosen)))
+    return tuple(sets)
+
+
 def swap(tables: Tables) -> Tables:
     """The same pair with A and B exchanged, in the same memory: two tables never become four."""
     vectors = tables.log_z_b, tables.log_z_a, tables.log_p_b, tables.log_p_a
@@ -115,12 +141,16 @@ def _objective(row: dict, tables: Tables) -> float:
     return row["a_kl"] * sum(tables.shape)
 
 
-def variants(tables: Tables, methods, true_joint: torch.Tensor | None = None) -> dict:
+def variants(
+    tables: Tables, methods, true_joint: torch.Tensor | None = None, published: bool = False
+) -> dict:
     """Metrics of joints beyond the ten constructions, as far as the tables allow.
 
     ``ag-40`` is AG after 40 published steps from the uniform joint, with its objective; ``hcb-ba``
     HCB with its pivot at B; ``hcb-2`` and ``hcb-10`` HCB with the 2nd and 10th most likely token at
-    A as pivot. Each HCB variant also has ``jsd``: how far it is from HCB itself.
+    A as pivot; if ``published``, ``hcb-one`` has the most likely token at A next to the gold token
+    at B, which is what the published code calls pivot "one". Each HCB variant also has ``jsd``: how
+    far it is from HCB itself.
     """
     joints = {}
     if "ag" in methods:
@@ -131,6 +161,9 @@ def variants(tables: Tables, methods, true_joint: torch.Tensor | None = None) ->
         for rank in PIVOTS:
             if rank <= len(order):
                 joints[f"hcb-{rank}"] = joint(tables, "hcb", pivot=int(order[rank - 1]))
+        if published and tables.gold_cell:
+            next_to_gold = tables.log_a[:, tables.gold_cell[1]]
+            joints["hcb-one"] = joint(tables, "hcb", pivot=int(next_to_gold.argmax()))
     if not joints:
         return {}
     values = metrics(tables, joints, true_joint)

@@ -118,18 +118,20 @@ def test_new_constructions_of_any_shape_and_peakedness_are_finite(shape):
             joint(tables, name)
 
 
-def test_ranks_count_pairs_that_are_no_worse():
+def test_ranks_count_the_pairs_before_the_gold_pair():
+    """From zero, as published; a forced gold token has the last rank and is found by no recall."""
     tables = random_tables(6, 5, gold=(2, 3))
     assert "rank" not in metrics(tables, methods=("mrf",))["mrf"]
     for tables.forced in (False, True):
         row = metrics(tables, methods=("mrf",))["mrf"]
         table = joint(tables, "mrf").log_table()
-        place = int((table >= table[2, 3]).sum())
-        harsh = 30 if tables.forced else place
-        assert (row["rank"], row["reciprocal_rank"]) == (place, 1 / place)
-        assert (row["harsh_rank"], row["harsh_reciprocal_rank"]) == (harsh, 1 / harsh)
+        place = int((table > table[2, 3]).sum())
+        assert (row["rank"], row["reciprocal_rank"]) == (place, 1 / (place + 1))
+        harsh = (30, 0.0) if tables.forced else (place, 1 / (place + 1))
+        assert (row["harsh_rank"], row["harsh_reciprocal_rank"]) == harsh
         for k in (1, 5, 10):
-            assert row[f"recall_{k}"] == (place <= k) and row[f"harsh_recall_{k}"] == (harsh <= k)
+            assert row[f"recall_{k}"] == (place < k)
+            assert row[f"harsh_recall_{k}"] == (place < k and not tables.forced)
 
 
 def test_divergences_are_bounded_by_their_definitions_for_every_pair_of_rows():
