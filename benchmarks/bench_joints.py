@@ -47,16 +47,13 @@ def tables(size: int, seed: int = 0) -> Tables:
     )  # fmt: skip
 
 
-def kl_alone(self, mu, log_p, p, side, low, i, j):
+def kl_alone(self, tile, mu, side):
     """What took the place of ``divergences`` when A-KL was the only one."""
-    margin = self.margins[1][j] if side == 0 else self.margins[0][i, None]
-    work, log_mu = self.tiles.room("work", i, j), self.tiles.room("log_mu", i, j)
-    if self.linear:
-        torch.div(p, mu, out=work).mul_(margin.exp()).clamp_(min=1e-36).log_()
-    else:
-        torch.sub(log_p, log_mu, out=work).add_(margin)
-    total = torch.mul(p, work, out=work).sum(1).sum(dtype=torch.float64)
-    return torch.stack([total, 0 * total, 0 * total])
+    total = mu.new_zeros(3, dtype=torch.float64)
+    if side != self.exact:
+        log_ratio, _ = self.log_ratio(tile, mu, side)
+        total[0] = -log_ratio.mul_(tile.probs[side]).sum(1).sum(dtype=torch.float64)
+    return total
 
 
 def before(t: Tables) -> dict:

@@ -193,24 +193,25 @@ class Writer:
         row, col = self.vectors[0][tile.i, None], self.vectors[1][tile.j]
         return out.copy_(self.joint.log_cells(*tile.logs, row, col))
 
+    def log_ratio(self, tile: Tile, mu: Tensor, side: int) -> tuple[Tensor, Tensor | None]:
+        """log(q/p) for q = μ(·|b=j) (side 0) or μ(·|a=i), and q/p where it is known on the way."""
+        out, ratio = tile.room("log_ratio"), tile.room("ratio")
+        if self.product:
+            log_ratio = self.ratios[side].log(tile, out)
+            return log_ratio, None if tile.low else self.ratios[side].value(tile, ratio)
+        margin = self.margins[1][tile.j] if side == 0 else self.margins[0][tile.i, None]
+        if not self.linear or tile.low:
+            return self.log(tile, mu, out).sub_(tile.logs[side]).sub_(margin), None
+        # Where μ is faithful, q/p is near one: its log has digits that a difference of logs loses.
+        torch.div(mu, tile.probs[side], out=ratio).mul_(torch.exp(-margin))
+        return torch.log(ratio.clamp_(min=LEAST[mu.dtype]), out=out), ratio
+
     def divergences(self, tile: Tile, mu: Tensor, side: int) -> Tensor:
         """Σ p log(p/q), Σ q log(q/p) and their JSD for q = μ(·|b=j) (side 0) or μ(·|a=i)."""
         if side == self.exact:
             return mu.new_zeros(3, dtype=torch.float64)
-        work, ratio, log_ratio = (tile.room(name) for name in ("work", "ratio", "log_ratio"))
-        log_p, p = tile.logs[side], tile.probs[side]
-        if self.product:
-            self.ratios[side].log(tile, log_ratio)
-        else:
-            margin = self.margins[1][tile.j] if side == 0 else self.margins[0][tile.i, None]
-            # Where μ is faithful, q / p is near one: its log has digits that a difference of logs
-            # would lose.
-            near = self.linear and not tile.low
-            if near:
-                torch.div(mu, p, out=ratio).mul_(torch.exp(-margin)).clamp_(min=LEAST[mu.dtype])
-                torch.log(ratio, out=log_ratio)
-            else:
-                self.log(tile, mu, log_ratio).sub_(log_p).sub_(margin)
+        log_ratio, ratio = self.log_ratio(tile, mu, side)
+        work, log_p, p = tile.room("work"), tile.logs[side], tile.probs[side]
         if tile.low:  # p may be zero here where q is not
             q = torch.exp(log_p + log_ratio)
             near = log_ratio.clamp(max=-LOW[mu.dtype])  # a larger ratio has the same JSD
@@ -219,13 +220,10 @@ class Writer:
             return torch.stack(
                 [-_dot(p, log_ratio, work), reverse, jsd - _dot(p + q, log_t, work) / 2]
             )
-        if self.product:
-            self.ratios[side].value(tile, ratio)
-        elif not near:
-            torch.exp(log_ratio, out=ratio)
+        if ratio is None:
+            ratio = torch.exp(log_ratio, out=tile.room("ratio"))
         part = torch.mul(p, log_ratio, out=log_ratio)
-        forward = -part.sum(1).sum(dtype=torch.float64)
-        reverse = _dot(part, ratio, work)
+        forward, reverse = -part.sum(1).sum(dtype=torch.float64), _dot(part, ratio, work)
         # JSD = ½ Σ q log(q/p) − Σ m log(m/p) with m/p = ½(1 + q/p) = 1 + h
         h = torch.add(-self.half, ratio, alpha=0.5, out=ratio)
         log_t = torch.log1p(h, out=work)
