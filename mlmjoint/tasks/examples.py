@@ -1,7 +1,5 @@
 """Labelled examples for a task: from a table of text, from JSON Lines, from a hub dataset."""
 
-import csv
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +7,7 @@ from pathlib import Path
 from .. import checks, files
 from ..errors import InputError
 from ..models.checkpoints import first_line
+from ..text.corpora import records
 
 # The text fields that come before the label in a data argument.
 TASKS = {"sentiment": 1, "pair": 2, "tag": 1}
@@ -56,9 +55,11 @@ def read_examples(spec: str, task: str) -> Examples:
             f"data {spec!r} names {len(fields)} fields; the task {task} needs "
             f"{TASKS[task]} and a label: {FORM}"
         )
-    readers = {"tsv": _table_rows, "jsonl": _json_rows}
-    rows = _hub_rows(path, where) if kind == "hub" else readers[kind](checks.path(path))
-    column, _, value = where.partition("=") if kind != "hub" else ("", "", "")
+    if kind == "hub":
+        rows, column, value = _hub_rows(path, where), "", ""
+    else:
+        rows = (row for _, row in records(kind, checks.path(path)))
+        column, _, value = where.partition("=")
     texts, labels, left_out = [], [], 0
     for row in rows:
         absent = [name for name in (*fields, *filter(None, [column])) if name not in row]
@@ -107,31 +108,6 @@ def _parse(spec: str) -> tuple[str, str, list[str], str]:
     if where and kind != "hub" and "=" not in where:
         raise InputError(f"data {spec!r} ends in {where!r}; write COLUMN=VALUE there")
     return kind, source, fields.split(","), where
-
-
-def _table_rows(path: Path) -> Iterator[dict]:
-    with _opened(path) as file:
-        yield from csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE, restval="")
-
-
-def _json_rows(path: Path) -> Iterator[dict]:
-    with _opened(path) as file:
-        for number, line in enumerate(file, 1):
-            if line.strip():
-                try:
-                    yield dict(json.loads(line))
-                except (ValueError, TypeError) as error:
-                    raise InputError(
-                        f"line {number} of {path} is not a JSON object ({first_line(error)}); fix "
-                        "it"
-                    ) from None
-
-
-def _opened(path: Path):
-    try:
-        return open(path, encoding="utf-8-sig", newline="\n")
-    except OSError as error:
-        raise InputError(f"cannot read {path} ({error.strerror}); give an existing file") from None
 
 
 def _hub_rows(name: str, split: str) -> Iterator[dict]:

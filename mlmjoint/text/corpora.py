@@ -19,7 +19,8 @@ from .toy_world import ToyTruth, ToyWorld
 SHIPPED = {"captions": None, "reactions": None, "antibodies": "heavy", "antibodies-light": "light"}
 TOY_SENTENCES = 200
 TOY_SOURCE = "mlmjoint.toyworld"  # what manifests call the toy world
-WITH_FIELDS = ("jsonl", "tsv")  # kinds of files in which a field must be named
+# Kinds of files in which a field must be named, and what manifests call it.
+WITH_FIELDS = {"jsonl": "field", "tsv": "column"}
 SPECS = ("text:FILE", "jsonl:FILE:FIELD[,FIELD]", "tsv:FILE:COLUMN[,COLUMN]")
 
 
@@ -117,13 +118,9 @@ def corpus(spec: str, n: int | None = None, seed: int = 0) -> Corpus:
     in_order = spec == "toy" or data.kind in hub.DATASETS  # the first n, repetitions included
     if data.kind == "text":
         source, rows = data.path, _text_rows(checks.path(data.path))
-    elif data.kind == "jsonl":
-        source = f"{data.path} field {','.join(data.fields)}"
-        rows = _jsonl_rows(checks.path(data.path), data.fields)
-    elif data.kind == "tsv":
-        source = f"{data.path} column {','.join(data.fields)}"
-        table = enumerate(columns(data), 2)
-        rows = ((f"line {number}", text) for number, row in table for text in row)
+    elif data.kind in WITH_FIELDS:
+        source = f"{data.path} {WITH_FIELDS[data.kind]} {','.join(data.fields)}"
+        rows = ((f"line {number}", text) for number, row in columns(data) for text in row)
     elif data.kind in hub.SPLITS:
         n = n or (1000 if in_order else None)
         source, rows = hub.rows(data.kind, data.path)
@@ -160,25 +157,43 @@ def names() -> list[str]:
     return [*SHIPPED, "toy", *hub.SPLITS, *SPECS]
 
 
-def columns(spec: Spec) -> list[tuple[str, ...]]:
-    """The named columns of a tab-separated file, one tuple for each line after the first."""
-    path = checks.path(spec.path)
-    lines = [line.rstrip("\r\n").split("\t") for line in _lines(path, newline="\n")]
-    header = lines[0] if lines else []
-    for name in spec.fields:
-        if name not in header:
-            raise InputError(
-                f"{path} has no column {name!r} (it has {', '.join(header)}); name one of these"
-            )
-    places, rows = [header.index(name) for name in spec.fields], []
-    for number, cells in enumerate(lines[1:], 2):
-        if len(cells) != len(header):
-            raise InputError(
-                f"line {number} of {path} has {len(cells)} columns and its first line "
-                f"{len(header)}; separate columns by one tab"
-            )
-        rows.append(tuple(cells[k] for k in places))
-    return rows
+def columns(spec: Spec) -> Iterator[tuple[int, list[str]]]:
+    """The number of each line of a file with fields, and the text in the fields named."""
+    for number, record in records(spec.kind, checks.path(spec.path)):
+        for name in spec.fields:
+            if not isinstance(record.get(name, 0), str | None):
+                problem = f"line {number} of {spec.path} has no text in field {name!r}"
+                has = f"it has {', '.join(record) or 'no fields'}"
+                raise InputError(f"{problem} ({has}); name a field that every line has")
+            where = f"field {name!r} of line {number} of {spec.path}"
+            checks.unicode(record[name] or "", where)
+        yield number, [record[name] or "" for name in spec.fields]
+
+
+def records(kind: str, path: Path) -> Iterator[tuple[int, dict]]:
+    """The number of each line and its fields by name: of JSON Lines, or of a table with tabs whose
+    first line names its columns.
+    """
+    header: list[str] | None = None
+    for number, line in enumerate(_lines(path, newline="\n"), 1):
+        if kind == "tsv":
+            cells = line.rstrip("\r\n").split("\t")
+            if header is None:
+                header = cells
+            elif len(cells) != len(header):
+                raise InputError(
+                    f"line {number} of {path} has {len(cells)} columns and its first line "
+                    f"{len(header)}; separate columns by one tab"
+                )
+            else:
+                yield number, dict(zip(header, cells, strict=True))
+        elif line.strip():
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                why = getattr(error, "msg", None) or str(error)
+                raise InputError(f"line {number} of {path} is not JSON ({why}); fix it") from None
+            yield number, record if isinstance(record, dict) else {}
 
 
 def _collect(rows, keep_repeats: bool, limit: int | None) -> tuple[list[Sentence], dict]:
@@ -208,27 +223,6 @@ Rows = Iterator[tuple[str, str]]
 def _text_rows(path: Path) -> Rows:
     for number, line in enumerate(_lines(path, newline=None), 1):
         yield f"line {number}", line
-
-
-def _jsonl_rows(path: Path, names: Sequence[str]) -> Rows:
-    for number, line in enumerate(_lines(path, newline="\n"), 1):
-        if not line.strip():
-            continue
-        where = f"line {number} of {path}"
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            why = getattr(error, "msg", None) or str(error)
-            raise InputError(f"{where} is not JSON ({why}); fix it") from None
-        record = record if isinstance(record, dict) else {}
-        for name in names:
-            text = record.get(name, 0)
-            if not isinstance(text, str | None):
-                fields = ", ".join(record) or "no fields"
-                problem = f"{where} has no text in field {name!r} (it has {fields})"
-                raise InputError(f"{problem}; write jsonl:FILE:FIELD with a field of every line")
-            checks.unicode(text or "", f"field {name!r} of {where}")
-            yield f"line {number}", text or ""
 
 
 def _lines(path: Path, newline: str | None) -> list[str]:

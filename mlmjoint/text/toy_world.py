@@ -65,11 +65,14 @@ class ToyWorld:
         self._source, self._word, self._target, self._weight = map(
             np.array, zip(*sorted(arcs), strict=True)
         )
-        self._steps = []  # T_w, one (S, S) matrix per word
-        for index in range(len(self.vocab)):
-            at = self._word == index
-            cells = (self._weight[at], (self._source[at], self._target[at]))
-            self._steps.append(sparse.csr_array(cells, shape=(self.n_states, self.n_states)))
+        # T_w side by side, (S, V·S): column (word, state after it).
+        places = self._source, self._word * self.n_states + self._target
+        size = (self.n_states, len(self.vocab) * self.n_states)
+        self._arcs = sparse.csc_array((self._weight, places), shape=size)
+
+    def _step(self, word: int):
+        """T_w of one word, (S, S)."""
+        return self._arcs[:, word * self.n_states : (word + 1) * self.n_states]
 
     def _first_words(self, stack: tuple[str, ...]) -> dict[tuple[str, tuple[str, ...]], float]:
         """The ways to write one word from a stack: {(word, what then remains): probability}."""
@@ -84,7 +87,7 @@ class ToyWorld:
     @cached_property
     def length_mass(self) -> dict[int, float]:
         """Probability of each admitted number of words under the rules alone; Z is its sum."""
-        step = sum(self._steps)
+        step = sum(map(self._step, range(len(self.vocab))))
         mass, state = {}, np.eye(1, self.n_states)[0]
         for length in range(1, self.lengths[1] + 1):
             state = state @ step
@@ -134,21 +137,20 @@ class ToyWorld:
         ids = self._inner_ids(sentence)
         if not self.lengths[0] <= len(ids) <= self.lengths[1]:
             return -math.inf
-        probability = self._forward(ids)[1] / sum(self.length_mass.values())
+        state = np.eye(1, self.n_states)[0]
+        for word in ids:
+            state = state @ self._step(word)
+        probability = state[1] / sum(self.length_mass.values())
         return math.log(probability) if probability > 0 else -math.inf
 
     def true_joint(self, sentence, a: int, b: int) -> torch.Tensor:
         """log p(a=i, b=j | rest) over the whole vocabulary, (V, V) float64; -inf if impossible."""
-        ids = self._words_around(sentence, a, b)
-        if a > b:
-            return self.true_joint(ids, b, a).T
-        left = self._write_any(ids[: a - 1])  # (V, S)
-        for word in ids[a : b - 1]:
-            left = left @ self._steps[word]
-        right = self._weight * self._backward(ids[b:])[self._target]
-        size = (self.n_states, len(self.vocab))
-        right = sparse.csr_array((right, (self._source, self._word)), shape=size)  # (S, V)
-        return self._log_normalised((left @ right).toarray(), ids)  # (V, V)
+        table = self.true_span(sentence, sorted((a, b)))
+        return table.T if a > b else table
+
+    def true_conditional(self, sentence, a: int) -> torch.Tensor:
+        """log p(a=i | rest), (V,) float64: what a perfect MLM says with one mask."""
+        return self.true_span(sentence, [a])
 
     def true_span(self, sentence, positions: Sequence[int], tokens=None) -> torch.Tensor:
         """log p(x_1, ..., x_k | rest) at k ascending positions, float64; -inf if impossible.
@@ -158,44 +160,20 @@ class ToyWorld:
         """
         ids = self._words_around(sentence, *positions)
         sets = [range(len(self.vocab))] * len(positions) if tokens is None else tokens
-        sets = [[int(token) for token in some] for some in sets]
         left, done = sparse.csr_array(np.eye(1, self.n_states)), 0  # (cells so far, S)
         for position, some in zip(positions, sets, strict=True):
             for word in ids[done : position - 1]:
-                left = left @ self._steps[word]
-            steps = [left @ self._steps[word] for word in some]
+                left = left @ self._step(word)
+            steps = (
+                self._arcs if tokens is None else sparse.hstack([self._step(int(w)) for w in some])
+            )
             # Row (cell, word) of the next table: row of the cell, block of the word.
-            wide = sparse.hstack(steps, format="coo")
-            left = wide.reshape((left.shape[0] * len(some), self.n_states)).tocsr()
+            left = (left @ steps).reshape((-1, self.n_states)).tocsr()
             done = position
-        scores = left @ self._backward(ids[done:])
-        return self._log_normalised(scores, ids).view([len(some) for some in sets])
-
-    def true_conditional(self, sentence, a: int) -> torch.Tensor:
-        """log p(a=i | rest), (V,) float64: what a perfect MLM says with one mask."""
-        ids = self._words_around(sentence, a)
-        scores = self._write_any(ids[: a - 1]) @ self._backward(ids[a:])  # (V,)
-        return self._log_normalised(scores, ids)
-
-    def _write_any(self, ids: Sequence[int]):
-        """Probability of writing ids, then each word, and being in each state, sparse (V, S)."""
-        size = (len(self.vocab), self.n_states)
-        arcs = self._forward(ids)[self._source] * self._weight
-        return sparse.csr_array((arcs, (self._word, self._target)), shape=size)
-
-    def _forward(self, ids: Sequence[int]) -> np.ndarray:
-        """Probability of writing ids from the start and being in each state, (S,)."""
-        state = np.eye(1, self.n_states)[0]
-        for word in ids:
-            state = state @ self._steps[word]
-        return state
-
-    def _backward(self, ids: Sequence[int]) -> np.ndarray:
-        """Probability of writing exactly ids from each state to the end, (S,)."""
-        state = np.eye(1, self.n_states, 1)[0]
-        for word in reversed(ids):
-            state = self._steps[word] @ state
-        return state
+        end = np.eye(1, self.n_states, 1)[0]  # probability of writing the rest from each state
+        for word in reversed(ids[done:]):
+            end = self._step(word) @ end
+        return self._log_normalised(left @ end, ids).view([len(some) for some in sets])
 
     def _log_normalised(self, scores: np.ndarray, ids: list[int]) -> torch.Tensor:
         if not scores.any():

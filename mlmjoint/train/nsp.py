@@ -33,7 +33,7 @@ def read_documents(spec: str) -> Documents:
             f"data {spec!r} has no documents; next sentences need tsv:FILE:DOCUMENT,SENTENCE"
         )
     documents: Documents = defaultdict(list)
-    for name, sentence in columns(data):
+    for _, (name, sentence) in columns(data):
         if sentence.strip():
             documents[name].append(detokenise(sentence))
     if len(documents) < 2:

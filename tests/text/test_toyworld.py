@@ -78,19 +78,30 @@ def test_small_world_equals_enumeration(small, law):
         assert math.isclose(small.log_prob(words), math.log(p), abs_tol=1e-12)
 
 
-def test_small_world_joints_equal_enumeration(small, law):
-    size = len(small.vocab)
-    for words in random.Random(0).sample(sorted(law), 12):
-        for a, b in itertools.combinations(range(1, len(words) + 1), 2):
-            slow = np.zeros((size, size))
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_small_world_joints_equal_enumeration(k, small, law):
+    rng = random.Random(k)
+    for words in rng.sample(sorted(law), 12):
+        for places in itertools.combinations(range(1, len(words) + 1), k):
+            slow = np.zeros([len(small.vocab)] * k)
             for other, p in law.items():
-                same = [k for k in range(len(words)) if k + 1 not in (a, b)]
-                if len(other) == len(words) and all(other[k] == words[k] for k in same):
-                    slow[small.ids[other[a - 1]], small.ids[other[b - 1]]] += p
-            fast = small.true_joint(words, a, b)
+                same = [n for n in range(len(words)) if n + 1 not in places]
+                if len(other) == len(words) and all(other[n] == words[n] for n in same):
+                    slow[tuple(small.ids[other[place - 1]] for place in places)] += p
+            fast = small.true_span(words, places)
             assert fast.dtype == torch.float64
             np.testing.assert_allclose(fast.exp().numpy(), slow / slow.sum(), atol=1e-14)
-            np.testing.assert_array_equal(small.true_joint(words, b, a).T, fast)
+            if k == 1:
+                np.testing.assert_array_equal(small.true_conditional(words, *places), fast)
+            if k == 2:
+                np.testing.assert_array_equal(small.true_joint(words, *places), fast)
+                np.testing.assert_array_equal(small.true_joint(words, *places[::-1]).T, fast)
+        # Over candidate sets it is the same, renormalised.
+        gold = [small.ids[words[place - 1]] for place in places]
+        sets = [[*{token, *rng.sample(range(5, len(small.vocab)), 3)}] for token in gold]
+        few = small.true_span(words, places, sets).exp()
+        block = fast.exp()[np.ix_(*sets)]
+        np.testing.assert_allclose(few, block / block.sum(), atol=1e-14)
 
 
 def test_joint_equals_substitution(world, sentences):
@@ -110,14 +121,6 @@ def test_joint_equals_substitution(world, sentences):
             slow = world.log_prob(words) - base
             assert slow == table[i, j] or math.isclose(slow, table[i, j], abs_tol=1e-10)
         assert torch.isinf(table[: len(SPECIAL)]).all()
-
-
-def test_conditionals_follow_from_the_joint(world, sentences):
-    for sentence in sentences[:20]:
-        words = sentence.words
-        column = world.true_joint(words, 2, 4)[:, world.ids[words[3]]]
-        alone = world.true_conditional(words, 2)
-        assert torch.allclose(alone.exp(), column.softmax(0), atol=1e-14)
 
 
 def test_agreement_crosses_the_gap(world):
@@ -155,25 +158,9 @@ def test_some_tokens_do_not_interact(world):
     assert (joint > 0).sum() == 8 and torch.allclose(joint, independent, atol=1e-14)
 
 
-AMBIGUOUS = {
-    "watches": ("the man picks up the watches .", "the man watches the dogs ."),
-    "ducks": ("the man sees the ducks .", "the duck ducks behind the trees ."),
-    "fish": ("the cook cooks fresh fish .", "the men fish near the rivers ."),
-    "guards": ("the man sees some guards .", "the man guards some men ."),
-    "saw": ("the man picks up the saw .", "the men saw the trees ."),
-    "plays": ("a boy reads some plays .", "a boy plays the flute ."),
-}
-
-
-def test_ambiguous_words_are_nouns_and_verbs(world):
-    for word, examples in AMBIGUOUS.items():
-        for text in examples:
-            assert word in text.split() and world.log_prob(text) > -math.inf
-
-
 @pytest.mark.parametrize("kind", ["trees", "walks"])
 def test_sampling_follows_the_law(world, kind):
-    n = 40_000
+    n = 20_000
     texts = world.sample_text(n, seed=1)
     if kind == "trees":
         texts = [sentence.text for sentence in world.sample(n, seed=1)]
@@ -184,10 +171,10 @@ def test_sampling_follows_the_law(world, kind):
     score = sum((lengths[k] - n * m / z) ** 2 / (n * m / z) for k, m in world.length_mass.items())
     assert score < 30  # chi-square, 9 degrees of freedom: exceeded once in 2000 seeds
     counts = Counter(texts)
-    frequent = [text for text, _ in Counter(world.sample_text(n, seed=2)).most_common(60)]
+    frequent = [text for text, _ in Counter(world.sample_text(n, seed=2)).most_common(30)]
     expected = {text: n * math.exp(world.log_prob(text)) for text in frequent}
     score = sum((counts[text] - e) ** 2 / e for text, e in expected.items())
-    assert min(expected.values()) > 5 and score < 112  # 60 degrees of freedom, 1 in 20,000
+    assert min(expected.values()) > 5 and score < 70  # 30 degrees of freedom, 1 in 20,000
 
 
 def test_sampling_is_seeded(world):
@@ -247,25 +234,3 @@ def test_bad_input_is_named(world, sentence, a, b, message):
     with pytest.raises(InputError, match=message) as caught:
         world.true_joint(sentence, a, b)
     assert "\n" not in str(caught.value)
-
-
-def test_joint_of_several_gaps_is_that_of_two_with_the_others_written(world, sentences):
-    text, places = "the keys near the gate are broken .", (2, 5, 6)
-    pair = world.true_joint(text, 2, 6)
-    assert torch.allclose(world.true_span(text, (2, 6)).exp(), pair.exp())
-    gate, key = world.ids["gate"], world.ids["keys"]
-    words = ["key", "keys", "gate", "gates", "table"]
-    some = [[world.ids[word] for word in words]] * 2 + [[world.ids["is"], world.ids["are"]]]
-    joint = world.true_span(text, places, some)
-    assert joint.shape == (5, 5, 2) and abs(float(joint.exp().sum()) - 1) < 1e-12
-    at_gate = joint[:, words.index("gate")]
-    expected = pair[some[0]][:, some[2]]
-    assert torch.allclose(
-        (at_gate - at_gate.logsumexp((0, 1))).exp(), (expected - expected.logsumexp((0, 1))).exp()
-    )
-    cell = words.index("keys"), words.index("gates"), 1
-    ratio = world.log_prob(text.replace("gate", "gates")) - world.log_prob(text)
-    assert float(joint[cell] - joint[words.index("keys"), words.index("gate"), 1]) == pytest.approx(
-        ratio
-    )
-    assert joint[words.index("keys"), 0, 0] == -math.inf and gate != key
