@@ -1,7 +1,5 @@
 """`mlmjoint check`: compare fresh numbers with the committed ones."""
 
-import argparse
-
 from ..analysis.table import aligned
 from ..notebook import check
 from ..notebook.chapter import PROFILES
@@ -9,7 +7,7 @@ from ..notebook.chapter import PROFILES
 HEADING = ("metric", "committed", "fresh", "difference", "tolerance", "")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser) -> None:
     add, which = parser.add_argument, "which results (default: quick)"
     add("--profile", choices=PROFILES, default="quick", help=which)
     against = "a git revision, or a copy of results/ (default: HEAD)"
@@ -17,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--only", nargs="+", metavar="NN", help="these chapters alone")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args) -> int:
     """Print the comparison; exit code 1 if a number is missing or outside its tolerance."""
     rows, lines = check.rows(args.profile, args.against, args.only), [HEADING]
     for row in rows:

@@ -1,13 +1,12 @@
 """`mlmjoint check-model`: is a model fit for the joints of this package? One line per check."""
 
-import argparse
 import json
 
 from ..errors import InputError
 from .options import DEVICE, DTYPE
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser) -> None:
     parser.epilog = (
         "Exit code 1 if a check fails; the line that starts with FAIL says what was seen.\n\n"
         "example:\n  mlmjoint check-model en-small"
@@ -18,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print data instead of lines")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args) -> int:
     from ..engine.device import pick_device, pick_dtype
     from ..models.check import Check, check_mlm
     from ..models.known import locate

@@ -1,13 +1,11 @@
 """`mlmjoint dependence`: how much the masked words of a sentence depend on each other."""
 
-import argparse
-
 from ..analysis.table import aligned
 from ..errors import InputError
 from . import options
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser) -> None:
     parser.epilog = (
         "Mutual information in nats of every two of the masked positions, the others masked too.\n"
         "A pair head gives all of them in one forward pass; --exact takes the Arnold-Gokhale\n"
@@ -26,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--device", **options.DEVICE)
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args) -> None:
     if args.exact and args.head:
         raise InputError("--exact uses no head; leave out --head or --exact")
     if args.heatmap:

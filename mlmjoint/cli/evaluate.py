@@ -1,13 +1,12 @@
 """`mlmjoint evaluate`: the scores of a fine-tuned model on labelled examples."""
 
-import argparse
 import json
 
 from .finetune import DATA, summary
 from .options import DEVICE
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser) -> None:
     parser.epilog = (
         f"{DATA}\n\nexample:\n  mlmjoint evaluate reviews --data tsv:more.tsv:text,label"
     )
@@ -17,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", **DEVICE)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args) -> int:
     from ..tasks.finetuning import evaluate
 
     scores = evaluate(args.folder, args.data, args.device)

@@ -1,14 +1,13 @@
 """`mlmjoint fetch`: download a model, so that it can be loaded without a network."""
 
-import argparse
 import sys
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser) -> None:
     parser.add_argument("name", metavar="NAME", help="a name listed by `mlmjoint models`")
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args) -> None:
     from ..models.known import shipped
     from ..models.wheels import fetch
 

@@ -1,6 +1,5 @@
 """`mlmjoint fill`: the most probable joint fillings of the masks of a sentence."""
 
-import argparse
 import json
 import math
 import sys
@@ -10,7 +9,7 @@ from ..analysis.table import aligned
 from . import options
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser) -> None:
     parser.epilog = 'example:\n  mlmjoint fill "A man is [MASK] [MASK] the [MASK]." --top 5'
     parser.add_argument("text", metavar="TEXT", help="a sentence with one or more [MASK]")
     add = parser.add_argument_group("what to ask").add_argument
@@ -29,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dtype", **options.DTYPE)
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args) -> None:
     from ..models.mlm import load
     from ..tasks.fill import fill
 

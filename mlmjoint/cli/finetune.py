@@ -1,7 +1,5 @@
 """`mlmjoint finetune`: an encoder with a head for sentiment, sentence pairs or tags."""
 
-import argparse
-
 from .options import DEVICE, count
 
 DATA = """\
@@ -12,7 +10,7 @@ A pair has two fields before the label; words and tags are separated by spaces, 
 Behind another colon, COLUMN=VALUE keeps the rows that have this value."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser) -> None:
     parser.epilog = (
         f"{DATA}\n\nRun again with the same --out, it resumes.\n\nexample:\n"
         "  mlmjoint finetune --task sentiment --model minilm --data tsv:reviews.tsv:text,label "
@@ -37,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", **DEVICE)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args) -> int:
     from ..tasks.finetuning import finetune
 
     options = {key: value for key, value in vars(args).items() if key not in ("command", "run")}

@@ -1,6 +1,5 @@
 """`mlmjoint models`: list the models that can be loaded by name."""
 
-import argparse
 import json
 import shutil
 import textwrap
@@ -11,11 +10,11 @@ from ..models.known import catalog
 HEADING = ("name", "V", "MB", "here", "licence", "source", "data")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser) -> None:
     parser.add_argument("--json", action="store_true", help="print data instead of a table")
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args) -> None:
     rows = catalog()
     if args.json:
         print(json.dumps(rows, indent=2))

@@ -1,6 +1,5 @@
 """`mlmjoint pair`: the joints of two masked positions, as a table for people or as data."""
 
-import argparse
 import json
 import math
 import shutil
@@ -15,7 +14,7 @@ from . import options
 DEFAULT_MODEL = "en-small"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser) -> None:
     parser.epilog = (
         "constructions:\n"
         "  mlm        both masked, independent        chain-ab    p(a) p(b|a)\n"
@@ -49,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--batch-size", help="sequences at a time (default: auto)", **many)
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args) -> None:
     # Check the arguments before the slow imports and before a model is loaded.
     args.methods = check_methods(args.methods)
     if args.heatmap:
@@ -69,7 +68,7 @@ def run(args: argparse.Namespace) -> None:
         print_answer(answer)
 
 
-def build(args: argparse.Namespace):
+def build(args):
     from ..core.joints import joint
     from ..models.conditionals import conditionals
     from ..models.mlm import load

@@ -1,6 +1,5 @@
 """`mlmjoint reproduce`: run the book's notebooks."""
 
-import argparse
 import sys
 
 from ..notebook.chapter import PROFILES
@@ -8,7 +7,7 @@ from ..notebook.reproduce import run as run_notebooks
 from .options import DEVICE
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser) -> None:
     amount = "how much to compute; chooses the folder under results/ too (default: quick)"
     parser.add_argument("--profile", choices=PROFILES, default="quick", help=amount)
     only = "these chapters alone, by number: --only 01 05"
@@ -16,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", **DEVICE)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args) -> int:
     """Exit code 1 if a cell of any notebook failed."""
     failed = run_notebooks(args.profile, args.only, args.device)
     if failed:

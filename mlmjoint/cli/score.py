@@ -1,6 +1,5 @@
 """`mlmjoint score`: log-probabilities of the sentences of a file."""
 
-import argparse
 import json
 import math
 import os
@@ -14,7 +13,7 @@ from . import options
 CHUNK = 512  # sentences that are scored, and written, at once
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser) -> None:
     parser.epilog = (
         "methods:\n"
         "  pll       each token given all others        l2r, r2l  chain rule in reading order\n"
@@ -39,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dtype", **options.DTYPE)
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args) -> None:
     from tqdm import tqdm
 
     from ..models.mlm import load

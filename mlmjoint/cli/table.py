@@ -1,6 +1,5 @@
 """`mlmjoint table`: the paper's results from stored studies, with intervals and paired tests."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 
@@ -12,7 +11,7 @@ from ..studies.records import MANIFEST, RECORDS, Study, load_study
 from .options import count
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser) -> None:
     parser.epilog = (
         "examples:\n"
         "  mlmjoint table results/full/toy-toy-random\n"
@@ -34,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=lambda text: count(text, 0), default=0, help=seed)
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args) -> None:
     if args.claims and args.by:
         raise InputError(f"--claims and --by {args.by} exclude each other; leave one out")
     if args.claims and args.format != "markdown":

@@ -1,7 +1,6 @@
 """Where the pairs of a study are measured: in this process, or by the workers of a Ray cluster."""
 
 import os
-from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -39,8 +38,8 @@ class RayEngine:
 
     ``workers`` defaults to one per GPU of the cluster or, if it has none, one per two CPUs. The
     cluster is the one that RAY_ADDRESS names, the one already running here, or a local one started
-    for the study. ``pids`` lists the process of every worker that was started, ``devices`` what
-    they run on, each once, ``redone`` the jobs whose worker died.
+    for the study. ``pids`` lists the process of every worker that has measured a pair, ``devices``
+    what they run on, each once.
     """
 
     name = "ray"
@@ -48,66 +47,40 @@ class RayEngine:
     def __init__(self, workers: int | None = None):
         if workers is not None and workers < 1:
             raise InputError(f"{workers} workers cannot measure anything; give at least 1")
-        self.workers, self.pids, self.devices, self.redone = workers, [], [], []
+        self.workers, self.pids, self.devices = workers, [], []
 
     def run(self, jobs: Sequence[Job], mlm: MLM, plan: Plan, truth=None) -> Iterator[dict]:
         """Yield records in the order they are finished; each worker loads ``plan.model``."""
         ray, started = _connect()
-        pending: dict = {}  # future -> (worker, its job, or None while it loads the model)
-        self.devices, deaths, queue, left = [], Counter(), deque(jobs), len(jobs)
-
-        def start() -> None:
-            worker = worker_class.remote()
-            pending[worker.load.remote(plan, truth)] = worker, None
-
+        actors: list = []
         try:
             worker_class, most = self._worker_class(ray)
-            for _ in range(min(most, left)):
-                start()
-            while left:
-                (future,), _ = ray.wait(list(pending), num_returns=1)
-                worker, job = pending.pop(future)
-                try:
-                    answer = ray.get(future)
-                except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError):
-                    deaths[job] += 1
-                    if deaths[job] >= MOST_DEATHS:
-                        what = f"over sentence {job.sentence}" if job else "while loading the model"
-                        raise InputError(
-                            f"{MOST_DEATHS} workers died {what}; give workers more memory, or a "
-                            "smaller --batch-size, and start again: the pairs done so far are kept"
-                        ) from None
-                    if job is not None:
-                        queue.appendleft(job)
-                        self.redone.append(job)
-                    start()
-                    continue
-                except ray.exceptions.RayTaskError as error:
-                    # The worker's own one-line error, without Ray's traceback.
-                    raise (error.cause if isinstance(error.cause, InputError) else error) from None
-                if job is None:
-                    deaths[None] = 0  # the model fits into memory
-                    self._note(*answer, mlm)
-                else:
-                    left -= 1
-                    yield answer
-                if queue:
-                    job = queue.popleft()
-                    pending[worker.measure.remote(job)] = worker, job
+            actors += [worker_class.remote(plan, truth) for _ in range(min(most, len(jobs)))]
+            measure = ray.util.ActorPool(actors).map_unordered(
+                lambda w, j: w.measure.remote(j), jobs
+            )
+            for record, pid, device, fingerprint in measure:
+                if fingerprint != mlm.fingerprint:
+                    raise InputError(
+                        f"a worker loaded other weights of {mlm.name} than this process; give "
+                        "every machine the same model folder or revision"
+                    )
+                self.pids = list(dict.fromkeys([*self.pids, pid]))
+                self.devices = list(dict.fromkeys([*self.devices, device]))
+                yield record
+        except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError):
+            raise InputError(
+                f"{MOST_DEATHS} workers died over one pair; give workers more memory, or a "
+                "smaller --batch-size, and start again: the pairs done so far are kept"
+            ) from None
+        except ray.exceptions.RayTaskError as error:
+            # The worker's own one-line error, without Ray's traceback.
+            raise (error.cause if isinstance(error.cause, InputError) else error) from None
         finally:
-            for worker, _ in pending.values():
-                ray.kill(worker)
+            for actor in actors:
+                ray.kill(actor)
             if started:
                 ray.shutdown()
-
-    def _note(self, pid: int, device: str, fingerprint: str, mlm: MLM) -> None:
-        self.pids.append(pid)
-        self.devices = list(dict.fromkeys([*self.devices, device]))
-        if fingerprint != mlm.fingerprint:
-            remedy = "give every machine the same model folder or revision"
-            raise InputError(
-                f"a worker loaded other weights of {mlm.name} than this process; {remedy}"
-            )
 
     def _worker_class(self, ray):
         """The actor class with its share of the cluster, and how many to start."""
@@ -122,19 +95,23 @@ class RayEngine:
         else:
             most = int(max(m.get("CPU", 1) for m in machines))
             share = {"num_cpus": max(1, min(cpus // workers, most))}
-        return ray.remote(**share)(Worker), workers
+        again = {"max_restarts": -1, "max_task_retries": MOST_DEATHS - 1}
+        return ray.remote(**share, **again)(Worker), workers
 
 
 class Worker:
-    """A Ray worker: loads the model once, then measures one job after the other."""
+    """A Ray worker: loads the model for its first pair, then measures one after the other."""
 
-    def load(self, plan: Plan, truth: ToyTruth | None) -> tuple[int, str, str]:
-        mlm = load(plan.model, device=plan.device, dtype=plan.dtype)
-        self.measure_job = Measurer(mlm, plan, truth)
-        return os.getpid(), device_name(mlm), mlm.fingerprint
+    def __init__(self, plan: Plan, truth: ToyTruth | None):
+        self.plan, self.truth, self.measurer = plan, truth, None
 
-    def measure(self, job: Job) -> dict:
-        return self.measure_job(job)
+    def measure(self, job: Job) -> tuple[dict, int, str, str]:
+        """The record, and by which process, on what device, with which weights."""
+        if self.measurer is None:
+            mlm = load(self.plan.model, device=self.plan.device, dtype=self.plan.dtype)
+            self.measurer = Measurer(mlm, self.plan, self.truth)
+        mlm = self.measurer.mlm
+        return self.measurer(job), os.getpid(), device_name(mlm), mlm.fingerprint
 
 
 def device_name(mlm: MLM) -> str:

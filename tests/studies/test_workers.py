@@ -2,7 +2,7 @@
 
 import os
 import signal
-import time
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +12,7 @@ from small_study import stripped
 from mlmjoint.errors import InputError
 from mlmjoint.studies import workers
 from mlmjoint.studies.measure import Job
+from mlmjoint.studies.plan import Plan
 from mlmjoint.studies.study import study
 from mlmjoint.studies.workers import MOST_DEATHS, RayEngine, device_name
 
@@ -22,7 +23,8 @@ def share_of(machines, count=None, dead=()):
     """What an actor asks for on a cluster of these machines, and how many actors there are."""
     nodes = [{"Resources": m, "Alive": m not in dead} for m in machines]
     ray = SimpleNamespace(nodes=lambda: nodes, remote=lambda **share: lambda worker: share)
-    return RayEngine(count)._worker_class(ray)
+    share, started = RayEngine(count)._worker_class(ray)
+    return {key: value for key, value in share.items() if key.startswith("num_")}, started
 
 
 @pytest.mark.parametrize(
@@ -67,96 +69,50 @@ def test_a_gpu_goes_by_its_name(monkeypatch):
     assert names == ["NVIDIA 1", "cpu", "mps"]
 
 
-class MortalRay:
-    """A stand-in for ray, one call at a time, whose calls die as ``fate`` says: one letter each,
-    "." for a call that lives, "a" for an actor that is gone, "m" for one the memory monitor took.
-    """
-
-    class exceptions:
-        RayTaskError = type("RayTaskError", (Exception,), {})
-        RayActorError = type("RayActorError", (Exception,), {})
-        OutOfMemoryError = type("OutOfMemoryError", (Exception,), {})
-
-    def __init__(self, fate: str):
-        self.fate, self.calls = iter(fate), 0
-
-    def nodes(self):
-        return [{"Resources": {"CPU": 2}, "Alive": True}]
-
-    def remote(self, **share):
-        load = SimpleNamespace(remote=lambda *_: self._call((self.calls, "cpu", "f")))
-        measure = SimpleNamespace(remote=lambda job: self._call(job.sentence))
-        actor = SimpleNamespace(load=load, measure=measure)
-        return lambda worker: SimpleNamespace(remote=lambda: actor)
-
-    def _call(self, answer):
-        self.calls += 1
-        return self.calls, next(self.fate, "."), answer
-
-    def wait(self, futures, num_returns):
-        return futures[:1], futures[1:]
-
-    def get(self, future):
-        _, fate, answer = future
-        if fate != ".":
-            raise {"a": self.exceptions.RayActorError, "m": self.exceptions.OutOfMemoryError}[fate]
-        return answer
-
-    def kill(self, worker):
-        pass
-
-
-@pytest.fixture
-def done(monkeypatch):
-    """The sentences that were measured, in order, and the engine, for a fate of its calls."""
-
-    def run(fate: str, sentences: str = "xy", fingerprint: str = "f"):
-        monkeypatch.setattr(workers, "_connect", lambda: (MortalRay(fate), False))
-        engine, mlm = RayEngine(), SimpleNamespace(fingerprint=fingerprint, name="tiny")
-        jobs = [Job(k, name, (), (1, 2)) for k, name in enumerate(sentences)]
-        return "".join(engine.run(jobs, mlm, None)), engine
-
-    return run
-
-
-@pytest.mark.parametrize("death", "am")
-def test_the_pair_of_a_dead_worker_is_redone(death, done):
-    measured, engine = done(f".{death}{death}{death}...{death}")
-    assert measured == "xy" and [job.sentence for job in engine.redone] == ["x"]
-    assert engine.devices == ["cpu"] and len(engine.pids) > 1
-    with pytest.raises(InputError, match=f"{MOST_DEATHS} workers died over sentence x"):
-        done(f".{death}" * MOST_DEATHS)
-
-
-def test_deaths_while_loading_count_in_a_row(done):
-    """A machine that is taken away now and then does not mean that the model does not fit."""
-    assert done("aa." + ".".join(["aaa."] * 4), "vwxyz")[0] == "vwxyz"
-    with pytest.raises(InputError, match=f"{MOST_DEATHS} workers died while loading"):
-        done("a" * MOST_DEATHS)
-
-
-def test_a_worker_with_other_weights_is_refused(done):
-    with pytest.raises(InputError, match="a worker loaded other weights of tiny"):
-        done("", fingerprint="another")
-
-
 @pytest.mark.slow
 def test_ray_gives_the_same_records_though_a_worker_is_killed(tiny_model, text, whole, tmp_path):
     pytest.importorskip("ray")
-    engine, killed = RayEngine(workers=2), []
+    engine, killed, data = RayEngine(workers=2), [], f"text:{text}"
 
     def kill_one(record):
-        if len(engine.pids) < 2:
-            time.sleep(1)  # one worker may be ready long before the other
         if not killed and len(engine.pids) == 2:
             killed.append(engine.pids[1])
             os.kill(engine.pids[1], signal.SIGKILL)
 
     out = tmp_path / "ray"
-    done = study(str(tiny_model), f"text:{text}", out, engine=engine, on_record=kill_one)
-    assert killed and engine.redone
+    done = study(str(tiny_model), data, out, engine=engine, on_record=kill_one)
+    assert killed and len(engine.pids) > 2  # another took its place
     by_index = sorted(stripped(out), key=lambda record: record["index"])
     assert by_index == stripped(whole.folder)
     (environment,) = done.manifest["environments"]
     assert (environment["engine"], environment["device"]) == ("ray", "cpu")  # not "auto"
     assert "ray" in environment["versions"]
+
+
+class Mortal:
+    """A worker that no pair leaves alive, or one with other weights than ours."""
+
+    def __init__(self, plan, truth):
+        self.dies = plan.seed
+
+    def measure(self, job):
+        if self.dies:
+            os._exit(1)
+        return {}, 1, "cpu", "another"
+
+
+@pytest.mark.slow
+def test_a_worker_that_keeps_dying_and_one_with_other_weights_end_the_study(
+    mlm, tmp_path, monkeypatch
+):
+    ray = pytest.importorskip("ray")
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    monkeypatch.setattr(workers, "Worker", Mortal)
+    jobs = [Job(k, name, (), (1, 2)) for k, name in enumerate("xy")]
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    try:
+        for seed, line in ((1, f"{MOST_DEATHS} workers died"), (0, "other weights of")):
+            with pytest.raises(InputError, match=line):
+                list(RayEngine(workers=1).run(jobs, mlm, Plan("tiny", "toy", seed=seed)))
+    finally:
+        ray.shutdown()
