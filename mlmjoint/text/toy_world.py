@@ -7,8 +7,8 @@ of a sentence w_1 ... w_n is
 
 .. math:: P(w_1 \\dots w_n) = e_{start}^T T_{w_1} \\cdots T_{w_n} e_{end} / Z,
 
-Z the mass of the sentences of an admitted length. With two words open this is a bilinear form,
-and one product of a (V, S) and an (S, V) matrix is the whole table p(a, b | rest).
+Z the mass of the sentences of an admitted length. Where a word is open, each choice of it goes on
+with states of its own.
 
 >>> world = ToyWorld()
 >>> table = world.true_joint("the keys near the gate are broken .", 2, 6)  # (V, V), logs
@@ -25,7 +25,6 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from scipy import sparse
 
 from ..errors import InputError
 from .toy_grammar import RULES, Rules, Sentence, Tree, derive, is_symbol, tree_distance, words_of
@@ -65,14 +64,7 @@ class ToyWorld:
         self._source, self._word, self._target, self._weight = map(
             np.array, zip(*sorted(arcs), strict=True)
         )
-        # T_w side by side, (S, V·S): column (word, state after it).
-        places = self._source, self._word * self.n_states + self._target
-        size = (self.n_states, len(self.vocab) * self.n_states)
-        self._arcs = sparse.csc_array((self._weight, places), shape=size)
-
-    def _step(self, word: int):
-        """T_w of one word, (S, S)."""
-        return self._arcs[:, word * self.n_states : (word + 1) * self.n_states]
+        self._first = np.searchsorted(self._source, np.arange(self.n_states + 1))
 
     def _first_words(self, stack: tuple[str, ...]) -> dict[tuple[str, tuple[str, ...]], float]:
         """The ways to write one word from a stack: {(word, what then remains): probability}."""
@@ -87,10 +79,9 @@ class ToyWorld:
     @cached_property
     def length_mass(self) -> dict[int, float]:
         """Probability of each admitted number of words under the rules alone; Z is its sum."""
-        step = sum(map(self._step, range(len(self.vocab))))
         mass, state = {}, np.eye(1, self.n_states)[0]
         for length in range(1, self.lengths[1] + 1):
-            state = state @ step
+            state = np.bincount(self._target, self._weight * state[self._source], self.n_states)
             if length >= self.lengths[0]:
                 mass[length] = float(state[1])
         return mass
@@ -112,9 +103,8 @@ class ToyWorld:
         rng = np.random.default_rng(seed)
         # A state's arcs sum to one: they own a unit interval of the cumulative.
         edges = np.cumsum(self._weight)  # (arcs,)
-        first = np.searchsorted(self._source, np.arange(self.n_states))
-        last = np.searchsorted(self._source, np.arange(self.n_states), side="right") - 1
-        floor = np.concatenate([[0.0], edges])[first]
+        last = self._first[1:] - 1
+        floor = np.concatenate([[0.0], edges])[self._first]
         texts: list[str] = []
         while len(texts) < n:
             state = np.zeros(n - len(texts), dtype=np.int64)
@@ -137,10 +127,7 @@ class ToyWorld:
         ids = self._inner_ids(sentence)
         if not self.lengths[0] <= len(ids) <= self.lengths[1]:
             return -math.inf
-        state = np.eye(1, self.n_states)[0]
-        for word in ids:
-            state = state @ self._step(word)
-        probability = state[1] / sum(self.length_mass.values())
+        probability = self._mass([[word] for word in ids])[0] / sum(self.length_mass.values())
         return math.log(probability) if probability > 0 else -math.inf
 
     def true_joint(self, sentence, a: int, b: int) -> torch.Tensor:
@@ -160,20 +147,32 @@ class ToyWorld:
         """
         ids = self._words_around(sentence, *positions)
         sets = [range(len(self.vocab))] * len(positions) if tokens is None else tokens
-        left, done = sparse.csr_array(np.eye(1, self.n_states)), 0  # (cells so far, S)
+        sets = [[int(token) for token in some] for some in sets]
+        words = [[word] for word in ids]
         for position, some in zip(positions, sets, strict=True):
-            for word in ids[done : position - 1]:
-                left = left @ self._step(word)
-            steps = (
-                self._arcs if tokens is None else sparse.hstack([self._step(int(w)) for w in some])
-            )
-            # Row (cell, word) of the next table: row of the cell, block of the word.
-            left = (left @ steps).reshape((-1, self.n_states)).tocsr()
-            done = position
-        end = np.eye(1, self.n_states, 1)[0]  # probability of writing the rest from each state
-        for word in reversed(ids[done:]):
-            end = self._step(word) @ end
-        return self._log_normalised(left @ end, ids).view([len(some) for some in sets])
+            words[position - 1] = some
+        return self._log_normalised(self._mass(words), ids).view([len(some) for some in sets])
+
+    def _mass(self, words: Sequence[Sequence[int]]) -> np.ndarray:
+        """Probability of each sentence with one word of each set, under the rules alone, (cells,):
+        the last word changes fastest.
+        """
+        cell, state, mass = np.zeros(1, int), np.zeros(1, int), np.ones(1)
+        for some in words:
+            place = np.full(len(self.vocab), -1)
+            place[some] = range(len(some))
+            begin, count = self._first[state], np.diff(self._first)[state]
+            before = np.repeat(np.arange(len(state)), count)  # (ways,), as all below
+            arc = np.repeat(begin - np.cumsum(count) + count, count) + np.arange(count.sum())
+            kept = place[self._word[arc]] >= 0
+            arc, before = arc[kept], before[kept]
+            now = cell[before] * len(some) + place[self._word[arc]]
+            # Several ways into one cell and state add up.
+            key, way = np.unique(now * self.n_states + self._target[arc], return_inverse=True)
+            mass = np.bincount(way, mass[before] * self._weight[arc], len(key))
+            cell, state = divmod(key, self.n_states)
+        done = state == 1
+        return np.bincount(cell[done], mass[done], math.prod(map(len, words)))
 
     def _log_normalised(self, scores: np.ndarray, ids: list[int]) -> torch.Tensor:
         if not scores.any():
