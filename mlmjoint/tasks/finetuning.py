@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from huggingface_hub import ModelCard, ModelCardData
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
@@ -26,6 +27,7 @@ from .examples import Examples, read_examples
 from .pretrained import find, longest_text, open_model, pad_rows, word_pieces
 from .tagging import convert, entity_scores, spans, tag_set
 
+HEADS = AutoModelForSequenceClassification, AutoModelForTokenClassification  # of texts, of words
 IGNORED = -100  # the label of a piece that no tag belongs to
 LEARNING_RATE, BATCH, EPOCHS = 2e-4, 32, 3.0
 WARMUP = 0.06  # of the steps; afterwards the rate falls linearly to zero
@@ -201,16 +203,14 @@ def label_scores(gold: np.ndarray, guess: np.ndarray, labels: list[str]) -> dict
 
 def new_head(base: str, examples: Examples, scheme="BIO", seed=0, freeze=False):
     """An encoder with a fresh head for the labels of the examples: (model, tokenizer, labels)."""
+    labels = examples.label_names()
     if examples.task == "tag":
-        auto = AutoModelForTokenClassification
-        kinds = {span.kind for tags in examples.labels for span in spans(tags)}
-        labels = tag_set(kinds, scheme)
-    else:
-        auto, labels = AutoModelForSequenceClassification, examples.label_names()
+        labels = tag_set({span.kind for tags in examples.labels for span in spans(tags)}, scheme)
     if len(labels) < 2:
         raise InputError(f"all examples have the label {labels[0]!r}; a task needs at least two")
     names = {"id2label": dict(enumerate(labels)), "label2id": {c: k for k, c in enumerate(labels)}}
     torch.manual_seed(seed)
+    auto = HEADS[examples.task == "tag"]
     model, tokenizer = open_model(auto, base, num_labels=len(labels), **names)
     for parameter in model.base_model.parameters():
         parameter.requires_grad = not freeze
@@ -353,9 +353,7 @@ def evaluate(folder, data: str, device="auto") -> dict:
             f"'{folder}' has no card of a task; give a folder that mlmjoint finetune wrote"
         ) from None
     examples = read_examples(data, task)
-    tag = task == "tag"
-    auto = AutoModelForTokenClassification if tag else AutoModelForSequenceClassification
-    model, tokenizer = open_model(auto, str(folder))
+    model, tokenizer = open_model(HEADS[task == "tag"], str(folder))
     model.to(pick_device(device))
     rows = task_rows(tokenizer, examples, labels, longest)
     return task_scores(model, tokenizer, rows, examples, labels)
@@ -364,22 +362,7 @@ def evaluate(folder, data: str, device="auto") -> dict:
 def write_card(folder: Path, card: dict) -> None:
     """card.json, and README.md with the header that the hub reads, written from it."""
     files.write_text(folder / cards.CARD, json.dumps(card, indent=1, ensure_ascii=False) + "\n")
-    run, pipeline = card["training"], "token" if card["task"] == "tag" else "text"
-    lines = ["---", "library_name: transformers", f"pipeline_tag: {pipeline}-classification"]
-    lines += ["tags: [mlmjoint]", "---", "", f"# {card['name']}", ""]
-    how = "its head alone" if card["frozen"] else "all weights"
-    lines += [
-        f"{card['base']['name']}, fine-tuned by `mlmjoint finetune --task {card['task']}`: {how}, "
-        f"{run['steps']:,} steps of {run['batch_size']} at {run['learning_rate']:g}, seed "
-        f"{run['seed']}; checkpoint of step {run['kept_step']:,}. Labels: "
-        f"{', '.join(card['labels'])}.",
-        "",
-    ]
-    for name, about in card["data"].items():
-        left_out = f", {about['left_out']:,} without a label" * bool(about.get("left_out"))
-        lines.append(f"- {name}: {about['source']}, {about['examples']:,} examples{left_out}")
-    for name, scores in card["evaluation"].items():
-        shown = ("accuracy", "macro_f1", "precision", "recall", "f1")
-        numbers = [f"{k} {scores[k]:.3f}" for k in shown if isinstance(scores.get(k), float)]
-        lines.append(f"- on {name}: {', '.join(numbers)} (n = {scores['n']:,})")
-    files.write_text(folder / "README.md", "\n".join([*lines, ""]))
+    kind = f"{'token' if card['task'] == 'tag' else 'text'}-classification"
+    header = ModelCardData(library_name="transformers", pipeline_tag=kind, tags=["mlmjoint"])
+    template = files.DATA / "task_card.md.jinja"
+    ModelCard.from_template(header, str(template), **card).save(folder / "README.md")
