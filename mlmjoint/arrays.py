@@ -3,8 +3,6 @@
 Each error names the array and the entry that is wrong.
 """
 
-import warnings
-
 import numpy as np
 import torch
 
@@ -168,15 +166,11 @@ def _tensor(name: str, value) -> torch.Tensor:
 
 
 def _from_numpy(value) -> torch.Tensor:
-    """Arrays of any layout, and whatever NumPy makes an array of; Python's floats are doubles."""
+    """Whatever NumPy makes an array of; Python's floats and long doubles become doubles."""
     array = np.asarray(value)
-    kind = array.dtype.newbyteorder("=")
-    if kind.kind == "f" and kind.itemsize > 8:  # long doubles
-        kind = np.dtype(np.float64)
-    array = array.astype(kind, copy=min(array.strides, default=0) < 0)  # torch never walks back
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The given NumPy array is not writ")  # nor is it written
-        return torch.as_tensor(array)
+    kind = np.dtype(float) if array.dtype.kind == "f" and array.itemsize > 8 else array.dtype
+    # torch neither walks back nor swaps bytes, and warns of what it may not write.
+    return torch.as_tensor(np.require(array, kind.newbyteorder("="), ["C", "W"]))
 
 
 def _shape(value: torch.Tensor) -> str:

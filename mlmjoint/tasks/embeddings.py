@@ -124,35 +124,32 @@ def layer_vectors(
     longest = longest_text(mlm.model, mlm.tokenizer, mlm.max_length)
     for first in range(0, len(sentences), CHUNK):
         part = sentences[first : first + CHUNK]
-        starts = np.cumsum([0, *map(len, part)])
+        starts = torch.tensor([0, *map(len, part)]).cumsum(0)
         ids, words, owners = word_pieces(mlm.tokenizer, part, longest)
         order = np.argsort([len(row) for row in ids], kind="stable")
         sums = None
         for place in range(0, len(order), size):
             chosen = order[place : place + size]
             states = _states(mlm, [ids[k] for k in chosen], layers, padding)  # (B, T, ..., d)
+            word = pad_rows([words[k] for k in chosen], -1)  # (B, T): its number, -1 for none
+            sentence = torch.tensor([owners[k] for k in chosen])[:, None].expand_as(word)
+            inside = in_sentence = word >= 0
+            if pool == "first":
+                in_sentence = torch.arange(word.shape[1]).expand_as(word) == 0
+                inside = inside & (in_sentence | (word != word.roll(1, 1)))
             if sums is None:
-                shapes = [(n, *states.shape[2:]) for n in (starts[-1], len(part))]
-                sums = [torch.zeros(shape) for shape in shapes]
-                counts = [torch.zeros(shape[0]) for shape in shapes]
-            for k, state in zip(chosen, states, strict=True):
-                pieces = torch.tensor(words[k])  # (T,)
-                targets = pieces + int(starts[owners[k]]), torch.full_like(pieces, owners[k])
-                inside = pieces >= 0
-                keep = [inside, inside]
-                if pool == "first":
-                    new = torch.cat([pieces[:1] >= 0, pieces[1:] != pieces[:-1]])
-                    keep = [inside & new, torch.arange(len(pieces)) == 0]
-                for total, count, target, mask in zip(sums, counts, targets, keep, strict=True):
-                    total.index_add_(0, target[mask], state[: len(pieces)][mask])
-                    count.index_add_(0, target[mask], torch.ones(int(mask.sum())))
-        yield (
-            first,
-            *(
-                (total / count.clamp(min=1).view(-1, *[1] * (total.ndim - 1))).numpy()
-                for total, count in zip(sums, counts, strict=True)
-            ),
+                sizes = int(starts[-1]), len(part)
+                sums = [torch.zeros(n, *states.shape[2:]) for n in sizes]
+                counts = [torch.zeros(n, dtype=torch.long) for n in sizes]
+            targets = (word + starts[sentence])[inside], sentence[in_sentence]
+            for k, mask in enumerate((inside, in_sentence)):
+                sums[k].index_add_(0, targets[k], states[mask])
+                counts[k] += targets[k].bincount(minlength=sizes[k])
+        words, texts = (
+            (total / n.clamp(min=1).view(-1, *[1] * (total.ndim - 1))).numpy()
+            for total, n in zip(sums, counts, strict=True)
         )
+        yield first, words, texts
 
 
 def _states(mlm, rows, layers, padding: int) -> torch.Tensor:
