@@ -121,28 +121,23 @@ def print_answer(answer: dict) -> None:
             columns[method].append((" ".join(gold), "outside" if p is None else _percent(p)))
     size = max(map(len, columns.values()))
     ranks = ["gold" if gold and k == size else str(k) for k in range(1, size + 1)]
-    for group in _groups(columns, shutil.get_terminal_size().columns):
+
+    def lines(group: list[str]) -> list[str]:
         rows = [["", *(word for method in group for word in (method, ""))]]
         for rank, *cells in zip(ranks, *(columns[method] for method in group), strict=True):
             rows.append([rank, *(part for cell in cells for part in cell)])
-        print("\n".join(aligned(rows, [True, *[False, True] * len(group)])), end="\n\n")
+        return aligned(rows, [True, *[False, True] * len(group)])
+
+    group: list[str] = []
+    for method in columns:
+        if group and max(map(len, lines([*group, method]))) > shutil.get_terminal_size().columns:
+            print("\n".join(lines(group)), end="\n\n")
+            group = []
+        group.append(method)
+    print("\n".join(lines(group)), end="\n\n")
     if ag := answer["methods"].get("ag"):
         print(f"ag: residual {ag['residual']:.1e} after {ag['iterations']} iterations")
 
 
 def _percent(p: float) -> str:
     return f"{100 * p:.2f} %" if p >= 5e-5 else f"{100 * p:.0e} %"
-
-
-def _groups(columns: dict[str, list[tuple[str, str]]], width: int) -> list[list[str]]:
-    """Split the methods into groups whose tables fit the options."""
-    groups, used = [], width
-    for method, cells in columns.items():
-        pairs, numbers = zip(*cells, strict=True)
-        needed = max(map(len, (method, *pairs))) + max(map(len, numbers)) + 4
-        if used + needed > width:
-            groups.append([])
-            used = 6  # the rank
-        groups[-1].append(method)
-        used += needed
-    return groups

@@ -1,4 +1,4 @@
-"""Heatmaps over pairs of tokens: joint distributions, and the two conditional tables."""
+"""Heatmaps: joints and conditionals over pairs of tokens, matrices over pairs of positions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -83,13 +83,46 @@ def draw_matrix(matrix: torch.Tensor, names: Sequence[str], label: str):
     return figure
 
 
+@house_style()
+def draw_matrices(
+    matrices: Mapping[str, torch.Tensor],
+    tokens: Sequence[str],
+    label: str,
+    axes=("position that reads", "position that is read"),
+    across: int = 2,
+):
+    """Heatmaps {title: (T, T)} over the tokens of a sentence, on one colour scale.
+
+    Cells that are not finite, such as masked scores, stay blank.
+    """
+    from matplotlib.colors import Normalize
+
+    blocks = {title: torch.as_tensor(m).detach().double().cpu() for title, m in matrices.items()}
+    finite = torch.cat([block[block.isfinite()] for block in blocks.values()])
+    norm = Normalize(float(finite.min()), float(finite.max()))
+    size, across = len(tokens), min(across, len(blocks))
+    down = -(-len(blocks) // across)
+    width, height = 1.4 + (0.6 + 0.24 * size) * across, 0.6 + (0.7 + 0.24 * size) * down
+    figure, grid = panels(len(blocks), across, width, height, sharey=True)
+    for axis, (title, block) in zip(grid.flat, blocks.items(), strict=False):
+        shown = block.masked_fill(~block.isfinite(), torch.nan)
+        image = _heatmap(axis, shown, norm, "equal")
+        axis.set_xticks(range(size), tokens, rotation=90)
+        axis.set_yticks(range(size), tokens)
+        axis.set(title=title, xlabel=axes[1])
+    for axis in grid[:, 0]:
+        axis.set_ylabel(axes[0])
+    colour_bar(figure, image, grid, label)
+    return figure
+
+
 def _likeliest(log_p: torch.Tensor, size: int) -> torch.Tensor:
     """Indices of the largest entries, largest first; ties by index, so a picture never changes."""
     return torch.sort(log_p, descending=True, stable=True).indices[:size]
 
 
-def _heatmap(axis, block: torch.Tensor, norm):
-    image = axis.imshow(block.numpy(), norm=norm, aspect="auto")
+def _heatmap(axis, block: torch.Tensor, norm, aspect="auto"):
+    image = axis.imshow(block.numpy(), norm=norm, aspect=aspect)
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)
     return image
