@@ -5,22 +5,19 @@ sequence; `score(pll)` against minicons on the same sentences, if --minicons nam
 it: one batch of minicons is one sentence, or ten. One thread, process CPU time.
 """
 
-import argparse
 import json
 import os
 import statistics
 import subprocess
-import time
 from pathlib import Path
 
 import torch
 
 import mlmjoint
-from benchmarks.bench_tables import machine, store
+from benchmarks.common import finish, parser, row, timed
 from mlmjoint.models.mlm import MLM
 from mlmjoint.text import corpus, draw_pair
 
-RESULTS = Path(__file__).parent / "results" / "fill.json"
 BARS = {"fill": 0.5, "bert-base": 60.0, "score": 3.0}
 SHARPNESS = 8.0  # random logits with the spread of a trained model's: the best token near 0.2
 
@@ -38,12 +35,6 @@ for k in range(0, len(sentences), batch):
     out += scorer.sequence_score(sentences[k : k + batch], reduction=lambda x: x.sum(0).item())
 print(json.dumps([time.process_time() - start, out]))
 """
-
-
-def timed(function, *args, **options):
-    start = time.process_time()
-    value = function(*args, **options)
-    return time.process_time() - start, value
 
 
 def two_masks(count: int) -> dict:
@@ -108,30 +99,19 @@ def against_minicons(python: str, sentences: list[str]) -> dict:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--fills", type=int, default=50)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--minicons", metavar="PYTHON", help="a Python that has minicons")
-    parser.add_argument("--data", default="captions", help="sentences to score, as for a study")
-    parser.add_argument("--sentences", type=int, default=500)
-    parser.add_argument("--dry", action="store_true", help="print, write nothing")
-    options = parser.parse_args()
+    command = parser(__doc__)
+    command.add_argument("--fills", type=int, default=50)
+    command.add_argument("--repeats", type=int, default=3)
+    command.add_argument("--minicons", metavar="PYTHON", help="a Python that has minicons")
+    command.add_argument("--data", default="captions", help="sentences to score, as for a study")
+    command.add_argument("--sentences", type=int, default=500)
+    options = command.parse_args()
     torch.set_num_threads(1)
     fills, base = two_masks(options.fills), bert_base(options.repeats)
-    rows = [
-        {
-            "work": f"fill of two masks, en-small, median of {options.fills}",
-            "bar": f"≤ {BARS['fill']:g} s",
-            "one_thread": f"{fills['seconds']:.2f} s",
-            "numbers": fills,
-        },
-        {
-            "work": "fill of two masks, random bert-base, in forward passes",
-            "bar": f"≤ {BARS['bert-base']:g}",
-            "one_thread": f"{base['ratio']:.0f}",
-            "numbers": base,
-        },
-    ]
+    work = f"fill of two masks, en-small, median of {options.fills}"
+    rows = [row(work, f"≤ {BARS['fill']:g} s", f"{fills['seconds']:.2f} s", **fills)]
+    work = "fill of two masks, random bert-base, in forward passes"
+    rows.append(row(work, f"≤ {BARS['bert-base']:g}", f"{base['ratio']:.0f}", **base))
     missed = [] if fills["seconds"] <= BARS["fill"] else ["fill"]
     missed += [] if base["ratio"] <= BARS["bert-base"] else ["bert-base"]
     print(json.dumps(rows), flush=True)
@@ -140,19 +120,10 @@ def main() -> int:
         side = against_minicons(options.minicons, sentences)
         ratio = min(v for k, v in side.items() if k.startswith("minicons")) / side["ours"]
         missed += [] if ratio >= BARS["score"] else ["score"]
-        rows.append(
-            {
-                "work": f"score(pll) of {len(sentences)} sentences against minicons, en-small",
-                "bar": f"≥ {BARS['score']:g}×",
-                "one_thread": f"{ratio:.1f}×",
-                "numbers": side,
-            }
-        )
+        work = f"score(pll) of {len(sentences)} sentences against minicons, en-small"
+        rows.append(row(work, f"≥ {BARS['score']:g}×", f"{ratio:.1f}×", **side))
         print(json.dumps(rows[-1]), flush=True)
-    if not options.dry:
-        store(RESULTS, machine(), rows)
-    print("\n".join(f"below the bar: {name}" for name in missed) or "all bars passed")
-    return 1 if missed else 0
+    return finish("fill", rows, missed, not options.dry)
 
 
 if __name__ == "__main__":

@@ -5,17 +5,16 @@ each per repeat, its forty Arnold-Gokhale steps as a sample of steps times forty
 process CPU time decide; two threads and wall time stand beside them.
 """
 
-import argparse
 import itertools
 import json
 import statistics
 import time
-from pathlib import Path
+from functools import partial
 
 import torch
 
 from benchmarks import baseline_joints as dense
-from benchmarks.bench_tables import machine, store
+from benchmarks.common import finish, parser, row, timed
 from mlmjoint.core import arnold_gokhale
 from mlmjoint.core import metrics as scores
 from mlmjoint.core.joints import ArnoldGokhale
@@ -24,7 +23,6 @@ from mlmjoint.core.tables import Tables
 from mlmjoint.engine.passes import sums
 from mlmjoint.names import PAPER
 
-RESULTS = Path(__file__).parent / "results" / "joints.json"
 STEPS = 40
 SAMPLED_STEPS = 4  # of the dense forty: each costs the same
 BARS = {"published": 6.0, "metrics": 6.0, "solved": 6.0}
@@ -69,38 +67,29 @@ def before(t: Tables) -> dict:
 def columns(t: Tables, repeats: int) -> float:
     """How many times the cost of the metrics before they had every column, one thread."""
     torch.set_num_threads(1)
-    pairs = [
-        (timed(time.process_time, metrics, t, PAPER)[0], timed(time.process_time, before, t)[0])
-        for _ in range(repeats)
-    ]
+    pairs = [(timed(metrics, t, PAPER)[0], timed(before, t)[0]) for _ in range(repeats)]
     return statistics.median(new / old for new, old in pairs)
-
-
-def timed(clock, function, *args):
-    start = clock()
-    value = function(*args)
-    return clock() - start, value
 
 
 def compare(t: Tables, threads: int, repeats: int) -> dict:
     torch.set_num_threads(threads)
-    clock = time.process_time if threads == 1 else time.perf_counter
+    clock = partial(timed, clock=time.process_time if threads == 1 else time.perf_counter)
     solution = arnold_gokhale.solve(t)
     log_mu = ArnoldGokhale(t, solution).log_table()
     vectors = (t.log_z_a, t.log_z_b, t.log_p_a, t.log_p_b)
     rows = {"dense_steps": [], "steps": [], "dense_metrics": [], "metrics": [], "solved": []}
     for _ in range(repeats):
-        seconds, few = timed(clock, dense.arnold_gokhale, t.log_a, t.log_b, SAMPLED_STEPS)
-        setup, _ = timed(clock, dense.arnold_gokhale, t.log_a, t.log_b, 0)
+        seconds, few = clock(dense.arnold_gokhale, t.log_a, t.log_b, SAMPLED_STEPS)
+        setup, _ = clock(dense.arnold_gokhale, t.log_a, t.log_b, 0)
         rows["dense_steps"].append(setup + (seconds - setup) * STEPS / SAMPLED_STEPS)
-        rows["steps"].append(timed(clock, arnold_gokhale.solve, t, 1e-5, "published", STEPS)[0])
-        make, tables_of = timed(clock, dense.joints, t.log_a, t.log_b, *vectors, log_mu)
-        use, slow = timed(clock, dense.metrics, t.log_a, t.log_b, tables_of, t.gold)
+        rows["steps"].append(clock(arnold_gokhale.solve, t, 1e-5, "published", STEPS)[0])
+        make, tables_of = clock(dense.joints, t.log_a, t.log_b, *vectors, log_mu)
+        use, slow = clock(dense.metrics, t.log_a, t.log_b, tables_of, t.gold)
         del tables_of
         rows["dense_metrics"].append(make + use)
-        seconds, fast = timed(clock, metrics, t, PAPER)
+        seconds, fast = clock(metrics, t, PAPER)
         rows["solved"].append(seconds)
-        rows["metrics"].append(seconds - timed(clock, arnold_gokhale.solve, t)[0])
+        rows["metrics"].append(seconds - clock(arnold_gokhale.solve, t)[0])
     check_same(t, few, slow, fast)
     median = {name: statistics.median(values) for name, values in rows.items()}
     whole = median["dense_steps"] + median["dense_metrics"]
@@ -127,12 +116,11 @@ def check_same(t: Tables, few, slow: dict, fast) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", type=int, default=8000)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--one-thread", action="store_true", help="leave the second column out")
-    parser.add_argument("--dry", action="store_true", help="print, write nothing")
-    options = parser.parse_args()
+    command = parser(__doc__)
+    command.add_argument("--size", type=int, default=8000)
+    command.add_argument("--repeats", type=int, default=3)
+    command.add_argument("--one-thread", action="store_true", help="leave the second column out")
+    options = command.parse_args()
     t = tables(options.size)
     one = compare(t, 1, options.repeats)
     print(json.dumps(one), flush=True)
@@ -142,33 +130,17 @@ def main() -> int:
         "metrics": "the five joints' metrics and ten JSDs, AG given",
         "solved": "AG to residual 1e-5 and all metrics, against 40 published steps and all metrics",
     }
-    rows = [
-        {
-            "work": f"{work}, V = {options.size:,}",
-            "bar": f"≥ {BARS[name]:g}×",
-            "one_thread": f"{one[name]:.1f}×",
-            "two_threads": f"{two[name]:.1f}×" if two else "",
-            "numbers": {"one": one, "two": two} if name == "solved" else {},
-        }
-        for name, work in works.items()
-    ]
+    rows, missed = [], []
+    for name, work in works.items():
+        numbers = {"one": one, "two": two} if name == "solved" else {}
+        shown = f"{one[name]:.1f}×", f"{two[name]:.1f}×" if two else ""
+        rows.append(row(f"{work}, V = {options.size:,}", f"≥ {BARS[name]:g}×", *shown, **numbers))
+        missed += [f"{name}: {one[name]:.2f} < {BARS[name]}"] if one[name] < BARS[name] else []
     times = columns(t, options.repeats)
-    rows.append(
-        {
-            "work": f"the metrics with every column, against A-KL alone, V = {options.size:,}",
-            "bar": f"≤ {MOST:g}×",
-            "one_thread": f"{times:.2f}×",
-            "two_threads": "",
-            "numbers": {"times": times},
-        }
-    )
-    measured = {name: one[name] for name in works}
-    missed = [f"{n}: {v:.2f} < {BARS[n]}" for n, v in measured.items() if v < BARS[n]]
+    work = f"the metrics with every column, against A-KL alone, V = {options.size:,}"
+    rows.append(row(work, f"≤ {MOST:g}×", f"{times:.2f}×", times=times))
     missed += [f"columns: {times:.2f} > {MOST}"] if times > MOST else []
-    if not options.dry:
-        store(RESULTS, machine(), rows)
-    print("\n".join(f"below the bar: {line}" for line in missed) or "all bars passed")
-    return 1 if missed else 0
+    return finish("joints", rows, missed, not options.dry)
 
 
 if __name__ == "__main__":

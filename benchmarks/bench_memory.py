@@ -6,7 +6,6 @@ whole pair is its two tables, then all ten joints (Arnold-Gokhale solved) with e
 distance, then their marginals.
 """
 
-import argparse
 import contextlib
 import json
 import subprocess
@@ -16,7 +15,8 @@ import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
-RESULTS = Path(__file__).parent / "results" / "memory.json"
+from benchmarks.common import bert, finish, parser, row
+
 V, BAR = 28_996, 2.3
 WARM = 2100  # candidates: enough for the float32 cells that the whole vocabulary has
 
@@ -24,29 +24,19 @@ WARM = 2100  # candidates: enough for the float32 cells that the whole vocabular
 def measure(size: int) -> dict:
     """Runs in the child: load, warm up on a small candidate set, then the whole pair."""
     import torch
-    from transformers import BertConfig, BertForMaskedLM
 
     import mlmjoint
 
     warnings.simplefilter("ignore")  # the Gibbs marginals of random weights may be slow to settle
     torch.set_num_threads(1)
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=V,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        initializer_range=0.5,
-    )
-    model = BertForMaskedLM(config).eval()
+    model = bert(2, 16, 2, V, initializer_range=0.5)
     mlm = SimpleNamespace(model=model, tokenizer=None, vocab_size=V, mask_token_id=103)
     pair = mlmjoint.Pair(torch.tensor([101, 2000, 103, 103, 3000, 102]), (2, 3), (5, 6))
     some = torch.arange(WARM)
     use(mlmjoint.conditionals(mlm, pair, tokens=(some, some)))
     with contextlib.suppress(OSError):  # where the system lets it, the mark starts anew
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    before, started = resident(), time.process_time()
+    before, started = memory("VmRSS"), time.process_time()
     chosen = None if size == V else (torch.arange(size), torch.arange(size))
     tables = mlmjoint.conditionals(mlm, pair, tokens=chosen)
     filled = beyond(before, size)
@@ -76,10 +66,6 @@ def beyond(before: int, size: int) -> float:
     return (memory("VmHWM") - before) / (size * size * 4)
 
 
-def resident() -> int:
-    return memory("VmRSS")
-
-
 def memory(name: str) -> int:
     """A line of this process's /proc/self/status, in bytes."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
@@ -89,13 +75,10 @@ def memory(name: str) -> int:
 
 
 def main() -> int:
-    from benchmarks.bench_tables import machine, store
-
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--child", action="store_true", help="measure in this process")
-    parser.add_argument("--size", type=int, default=V, help="fewer tokens, to try it out")
-    parser.add_argument("--dry", action="store_true", help="print, write nothing")
-    options = parser.parse_args()
+    command = parser(__doc__)
+    command.add_argument("--child", action="store_true", help="measure in this process")
+    command.add_argument("--size", type=int, default=V, help="fewer tokens, to try it out")
+    options = command.parse_args()
     if options.child:
         print(json.dumps(measure(options.size)))
         return 0
@@ -107,18 +90,11 @@ def main() -> int:
         return 1
     found = json.loads(done.stdout.splitlines()[-1])
     print(json.dumps(found), flush=True)
-    row = {
-        "work": f"peak memory of a whole pair, V = {options.size:,}, model aside",
-        "bar": f"≤ {BAR} × V²·4 bytes",
-        "one_thread": f"{found['pair']:.2f} ({found['gigabytes']:.2f} GB)",
-        "two_threads": "",
-        "numbers": found,
-    }
-    if not options.dry and options.size == V:
-        store(RESULTS, machine(), [row])
-    missed = found["pair"] > BAR
-    print(f"above the bar: {found['pair']:.2f} > {BAR}" if missed else "all bars passed")
-    return 1 if missed else 0
+    work = f"peak memory of a whole pair, V = {options.size:,}, model aside"
+    shown = f"{found['pair']:.2f} ({found['gigabytes']:.2f} GB)"
+    missed = [f"{found['pair']:.2f} > {BAR}"] if found["pair"] > BAR else []
+    rows = [row(work, f"≤ {BAR} × V²·4 bytes", shown, **found)]
+    return finish("memory", rows, missed, not options.dry and options.size == V)
 
 
 if __name__ == "__main__":

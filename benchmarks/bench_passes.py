@@ -4,21 +4,17 @@ Real tables decide, not random ones: sentences of each model's own corpus, one p
 one of adjacent positions in each. The bar is on the median; the largest is reported beside it.
 """
 
-import argparse
 import json
 import statistics
-import time
 import warnings
-from pathlib import Path
 
 import torch
 
 import mlmjoint
-from benchmarks.bench_tables import machine, store
+from benchmarks.common import finish, parser, row, timed
 from mlmjoint.core.arnold_gokhale import solve
 from mlmjoint.text import corpus, encode
 
-RESULTS = Path(__file__).parent / "results" / "passes.json"
 BAR, TOL = 50, 1e-5
 
 # corpus, sentences (two pairs each): fewer where the vocabulary is large
@@ -49,11 +45,10 @@ def measure(name: str) -> dict:
     passes, residuals, seconds = [], [], []
     for pair in pairs(mlm, spec, sentences):
         tables = mlmjoint.conditionals(mlm, pair)
-        started = time.process_time()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a failure shows in the residual
-            solution = solve(tables, tol=TOL)
-        seconds.append(time.process_time() - started)
+            took, solution = timed(solve, tables, tol=TOL)
+        seconds.append(took)
         passes.append(solution.iterations)
         residuals.append(solution.residual)
     return {
@@ -69,10 +64,9 @@ def measure(name: str) -> dict:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--dry", action="store_true", help="print, write nothing")
-    options = parser.parse_args()
+    command = parser(__doc__)
+    command.add_argument("--only", nargs="*", choices=MODELS, default=list(MODELS))
+    options = command.parse_args()
     torch.set_num_threads(1)
     rows, missed = [], []
     for name in options.only:
@@ -84,20 +78,10 @@ def main() -> int:
         print(name, json.dumps(found), flush=True)
         if found["median"] > BAR or found["residual"] > TOL:
             missed.append(f"{name}: {found['median']:g} passes, residual {found['residual']:.2g}")
-        rows.append(
-            {
-                "work": f"passes to a residual of 1e-5: {name}, V = {found['V']:,}, "
-                f"{found['pairs']} pairs",
-                "bar": f"median ≤ {BAR}",
-                "one_thread": f"{found['median']:g} (largest {found['largest']})",
-                "two_threads": "",
-                "numbers": found,
-            }
-        )
-    if not options.dry and options.only == list(MODELS):
-        store(RESULTS, machine(), rows)
-    print("\n".join(f"above the bar: {line}" for line in missed) or "all bars passed")
-    return 1 if missed else 0
+        work = f"passes to a residual of 1e-5: {name}, V = {found['V']:,}, {found['pairs']} pairs"
+        shown = f"{found['median']:g} (largest {found['largest']})"
+        rows.append(row(work, f"median ≤ {BAR}", shown, **found))
+    return finish("passes", rows, missed, not options.dry and options.only == list(MODELS))
 
 
 if __name__ == "__main__":

@@ -5,12 +5,10 @@ them, which is exact: every substitution does the same work. One thread, process
 There is no bar here; what is stored is drawn and tabulated by notebooks/11_cost.md.
 """
 
-import argparse
 import json
 import statistics
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,11 +16,10 @@ from types import SimpleNamespace
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
-from transformers import BertConfig, BertForMaskedLM
 
 from benchmarks.bench_joints import tables as random_tables
-from benchmarks.bench_memory import resident
-from benchmarks.bench_tables import machine
+from benchmarks.bench_memory import memory as of_this_process
+from benchmarks.common import bert, parser, store, timed
 from mlmjoint.analysis import costs
 from mlmjoint.core.arnold_gokhale import solve
 from mlmjoint.core.metrics import metrics
@@ -36,8 +33,6 @@ from mlmjoint.models.conditionals import conditionals
 from mlmjoint.names import METHODS, PAPER
 from mlmjoint.studies.measure import variants
 
-RESULTS = Path(__file__).parent / "results" / "scaling.json"
-
 MODELS = {"2 × 128": (2, 128, 2), "4 × 256": (4, 256, 4), "12 × 768": (12, 768, 12)}
 LARGEST = "12 × 768"  # takes seconds a slice: fewer points
 LENGTH, VOCABULARY = 16, 8000  # what is held while the other varies
@@ -50,33 +45,15 @@ BUDGET, MOST = 6e10, 1024  # operations and substitutions of one timed slice
 MASK = 103
 
 
-def build(layers: int, width: int, heads: int, vocab: int) -> BertForMaskedLM:
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=vocab,
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        intermediate_size=4 * width,
-    )
-    return BertForMaskedLM(config).eval()
-
-
-def timed(function, *args) -> float:
-    start = time.process_time()
-    function(*args)
-    return time.process_time() - start
-
-
 def scan(name: str, repeats: int) -> tuple[list[dict], list[dict]]:
     """One model against the vocabulary, largest first, then against the length."""
     few = name == LARGEST
-    model = build(*MODELS[name], max(VOCABULARIES))
+    model = bert(*MODELS[name], max(VOCABULARIES))
     by_vocabulary = []
     for vocab in FEW_VOCABULARIES if few else VOCABULARIES:
         model.resize_token_embeddings(vocab)  # cut, not drawn anew: that takes longer than a slice
         by_vocabulary.append(tables(name, model, LENGTH, repeats))
-    model = build(*MODELS[name], VOCABULARY)
+    model = bert(*MODELS[name], VOCABULARY)
     lengths = FEW_LENGTHS if few else LENGTHS
     return by_vocabulary[::-1], [tables(name, model, length, repeats) for length in lengths]
 
@@ -99,7 +76,7 @@ def tables(name: str, model, length: int, repeats: int) -> dict:
         write.fill_rows(by_row[: len(tokens)], route, ids, b, a, tokens)
 
     fill(torch.arange(2))
-    slice_seconds = statistics.median(timed(fill, torch.arange(count)) for _ in range(repeats))
+    slice_seconds = statistics.median(timed(fill, torch.arange(count))[0] for _ in range(repeats))
     seconds = slice_seconds * vocab / count
     return {
         "model": name,
@@ -116,7 +93,7 @@ def product_rate(repeats: int) -> float:
     """Operations a second of a bare product in the shape of a 768-wide feed-forward layer."""
     multiply = Linear(torch.randn(3072, 768), torch.zeros(3072))
     left, out = torch.randn(768, 768), torch.empty(768, 3072)
-    seconds = [timed(multiply, left, out) for _ in range(5 * repeats + 1)][1:]
+    seconds = [timed(multiply, left, out)[0] for _ in range(5 * repeats + 1)][1:]
     return 2.0 * 768 * 768 * 3072 / statistics.median(seconds)
 
 
@@ -125,9 +102,9 @@ def joints(vocab: int, repeats: int) -> dict:
     held = random_tables(vocab)
     spent = {"solve": [], "five": [], "study": []}
     for _ in range(repeats if vocab < 2000 else 1):
-        spent["solve"].append(timed(solve, held))
-        spent["five"].append(timed(metrics, held, PAPER))
-        spent["study"].append(timed(all_of_a_study, held))
+        spent["solve"].append(timed(solve, held)[0])
+        spent["five"].append(timed(metrics, held, PAPER)[0])
+        spent["study"].append(timed(all_of_a_study, held)[0])
     found = {name: statistics.median(values) for name, values in spent.items()}
     return {"V": vocab, "passes": solve(held).iterations, **found}
 
@@ -182,17 +159,15 @@ def memory_child(vocab: int) -> dict:
     """Runs in a process of its own: high-water mark of a whole pair over the loaded model."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # AG is stopped early on purpose
-    model = build(2, 16, 2, vocab)
+    model = bert(2, 16, 2, vocab)
     mlm = SimpleNamespace(model=model, tokenizer=None, vocab_size=vocab, mask_token_id=MASK)
     pair = Pair(torch.tensor([101, 2000, MASK, MASK, 3000, 102]), (2, 3), (5, 6))
     some = torch.arange(2100)  # above the size that is always computed in float64
     metrics(conditionals(mlm, pair, tokens=(some, some)), PAPER, iterations=3)
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the mark starts anew
-    before = resident()
+    before = of_this_process("VmRSS")
     metrics(conditionals(mlm, pair), PAPER, iterations=3)
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    peak = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
-    return {"V": vocab, "bytes": peak - before}
+    return {"V": vocab, "bytes": of_this_process("VmHWM") - before}
 
 
 def memory(vocab: int) -> dict:
@@ -222,17 +197,16 @@ def paper_rate(held: dict) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--memory-of", type=int, metavar="V", help="measure in this process")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--dry", action="store_true", help="print, write nothing")
-    options = parser.parse_args()
+    command = parser(__doc__)
+    command.add_argument("--memory-of", type=int, metavar="V", help="measure in this process")
+    command.add_argument("--repeats", type=int, default=3)
+    options = command.parse_args()
     torch.set_num_threads(1)
     if options.memory_of:
         print(json.dumps(memory_child(options.memory_of)))
         return 0
     repeats = options.repeats
-    held = {"machine": machine(), "rows": [], "product_gflops": product_rate(repeats) / 1e9}
+    held = {"product_gflops": product_rate(repeats) / 1e9}
     scans = [scan(name, repeats) for name in MODELS]
     held["vocabulary"] = [row for rows, _ in scans for row in rows]
     held["length"] = [row for _, rows in scans for row in rows]
@@ -244,9 +218,7 @@ def main() -> int:
     print(json.dumps(held["traffic"]))
     print(estimate(held))
     if not options.dry:
-        RESULTS.parent.mkdir(exist_ok=True)
-        text = json.dumps(held, indent=1, ensure_ascii=False)
-        RESULTS.write_text(text + "\n", encoding="utf-8")
+        store("scaling", **held)
     return 0
 
 

@@ -7,18 +7,15 @@ guess it to be, and how P-NLL changes, as computed and with that guess counted i
 not run this: it takes a quarter of an hour.
 """
 
-import argparse
 import json
 import math
-from pathlib import Path
 
 import torch
 
 import mlmjoint
-from benchmarks.bench_tables import machine
+from benchmarks.common import parser, store
 from mlmjoint.text import corpus, draw_pair, encode
 
-RESULTS = Path(__file__).parent / "results" / "candidates.json"
 MODEL, SIZES, LONGEST = "en-small", (30, 100, 300, 1000), 14
 
 
@@ -52,21 +49,21 @@ def measure(mlm, ids: list[int], positions: tuple[int, int]) -> dict:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--n", type=int, default=30, help="pairs (default: 30)")
-    n = parser.parse_args().n
+    command = parser(__doc__)
+    command.add_argument("--n", type=int, default=30, help="pairs (default: 30)")
+    options = command.parse_args()
     mlm = mlmjoint.load(MODEL, device="cpu")
     pairs = []
     for item in encode(corpus("captions"), mlm):
-        if len(item.input_ids) > LONGEST or len(pairs) == n:
+        if len(item.input_ids) > LONGEST or len(pairs) == options.n:
             continue
         places = draw_pair(item.input_ids, item.special, "contiguous", 0, item.sentence.id)
         found = measure(mlm, item.input_ids, tuple(places))
         pairs.append({"sentence": item.sentence.id, "positions": list(places), **found})
         print(json.dumps(pairs[-1]), flush=True)
-    held = {"machine": machine(), "rows": [], "model": MODEL, "fingerprint": mlm.fingerprint}
-    held |= {"data": "captions", "pairs": pairs}
-    RESULTS.write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
+    held = {"model": MODEL, "fingerprint": mlm.fingerprint, "data": "captions", "pairs": pairs}
+    if not options.dry:
+        store("candidates", **held)
     return 0
 
 

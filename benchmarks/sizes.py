@@ -7,21 +7,18 @@ metrics of the paper's five constructions, on two threads. `make bench` does not
 the text.
 """
 
-import argparse
 import dataclasses
 import json
 import tempfile
 import time
-from pathlib import Path
 
 import torch
 
 import mlmjoint
-from benchmarks.bench_tables import machine
+from benchmarks.common import parser, store, timed
 from mlmjoint.train import recipes
 from mlmjoint.train.train import train
 
-RESULTS = Path(__file__).parent / "results" / "sizes.json"
 MODEL = "en-small"
 THREE, FOUR, SIX = (0, 2, 5), (0, 1, 3, 5), (0, 1, 2, 3, 4, 5)
 SIZES = [(THREE, 4608), (FOUR, 4608), (FOUR, 6000), (SIX, 4608)]
@@ -33,12 +30,11 @@ def seconds_a_pair(mlm) -> float:
     """The fastest of three pairs of one sentence: tables, the paper's five joints, metrics."""
     ids = mlm.encode(TEXT)
     assert len(ids) == 16, f"{len(ids)} tokens"
-    spent = []
-    for places in PLACES:
-        began = time.perf_counter()
-        mlmjoint.metrics(mlmjoint.conditionals(mlm, mlm.pair(ids, places)))
-        spent.append(time.perf_counter() - began)
-    return min(spent)
+
+    def whole(places):
+        return mlmjoint.metrics(mlmjoint.conditionals(mlm, mlm.pair(ids, places)))
+
+    return min(timed(whole, places, clock=time.perf_counter)[0] for places in PLACES)
 
 
 def measure(layers, vocab_size: int, options) -> dict:
@@ -47,19 +43,9 @@ def measure(layers, vocab_size: int, options) -> dict:
         recipes.RECIPES[MODEL], name=name, layers=layers, vocab_size=vocab_size
     )
     with tempfile.TemporaryDirectory() as folder:
-        card = train(
-            [options.data],
-            folder,
-            recipe=recipe,
-            exclude=options.exclude,
-            steps=options.steps,
-            warmup_steps=50,
-            monitor=60,
-            score_limit=500,
-            save_every=options.steps,
-            seed=1,
-            device="cpu",
-        )
+        settings = {"steps": options.steps, "save_every": options.steps, "warmup_steps": 50}
+        settings |= {"monitor": 60, "score_limit": 500, "seed": 1, "device": "cpu"}
+        card = train([options.data], folder, recipe, exclude=options.exclude, **settings)
         seconds = seconds_a_pair(mlmjoint.load(folder, device="cpu"))
     held_out, model = card["evaluation"][0], card["model"]
     return {
@@ -75,22 +61,22 @@ def measure(layers, vocab_size: int, options) -> dict:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", required=True, help="the text, as in `mlmjoint train --data`")
-    parser.add_argument("--source", required=True, help="where the text comes from")
-    parser.add_argument("--exclude", nargs="*", default=[], help="text whose near copies to drop")
-    parser.add_argument("--steps", type=int, default=400)
-    options = parser.parse_args()
+    command = parser(__doc__)
+    command.add_argument("--data", required=True, help="the text, as in `mlmjoint train --data`")
+    command.add_argument("--source", required=True, help="where the text comes from")
+    command.add_argument("--exclude", nargs="*", default=[], help="text whose near copies to drop")
+    command.add_argument("--steps", type=int, default=400)
+    options = command.parse_args()
     torch.set_num_threads(2)
     found = []
     for layers, vocab_size in SIZES:
         found.append(measure(layers, vocab_size, options))
         print(json.dumps(found[-1]), flush=True)
     shipped = mlmjoint.load(MODEL, device="cpu")
-    held = {"machine": machine(), "rows": [], "text": TEXT, "source": options.source}
-    held |= {"sizes": found, "model": MODEL, "fingerprint": shipped.fingerprint}
-    held["seconds_a_pair"] = seconds_a_pair(shipped)
-    RESULTS.write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
+    held = {"text": TEXT, "source": options.source, "sizes": found, "model": MODEL}
+    held |= {"fingerprint": shipped.fingerprint, "seconds_a_pair": seconds_a_pair(shipped)}
+    if not options.dry:
+        store("sizes", **held)
     return 0
 
 
