@@ -16,7 +16,7 @@ from mlmjoint.models import ExLM, ExLMConfig
 from mlmjoint.studies import start_run
 from mlmjoint.text import ToyWorld
 from mlmjoint.text.toy_world import tokenizer
-from mlmjoint.train.exlm import AllMaskedBatches, path_loss
+from mlmjoint.train.masking import AllMaskedBatches, path_loss
 from mlmjoint.train.settings import Settings
 
 FORMS = {

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from ..engine.forward.architectures import find_head
-from .masking import MaskedBatches, masked_loss
+from ..engine.forward.routes import features_at
+from .masking import STEP_PAIRS, MaskedBatches, masked_loss, unmasked
 
 SHARE = 0.25  # of the sentences of a batch has a pair
-STEP_PAIRS, STEP_MASKS = 17, 18  # kinds of random numbers of a step
 
 
 class PairBatches(MaskedBatches):
@@ -25,7 +25,7 @@ class PairBatches(MaskedBatches):
 
     def __getitem__(self, step: int) -> dict:
         batch = super().__getitem__(step)
-        texts = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])
+        texts = unmasked(batch)
         rng = np.random.default_rng([self.seed, step, STEP_PAIRS])
         pairs = torch.full((len(texts), 2), -1)
         for row in range(round(SHARE * len(texts))):
@@ -37,27 +37,6 @@ class PairBatches(MaskedBatches):
                     b = a + 1
                 pairs[row] = torch.tensor([a, b])
         return {**batch, "texts": texts, "pairs": pairs}
-
-
-class UniformBatches(MaskedBatches):
-    """``batches[n]`` with a rate of masks for each sentence, uniform between 0 and 1 (u-PMLM).
-
-    The model is then trained on every subset of a sentence, so on every order of the chain rule.
-    """
-
-    def __getitem__(self, step: int) -> dict:
-        batch = super().__getitem__(step)
-        texts = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])
-        tokenizer = self._mask.collate.tokenizer
-        rng = np.random.default_rng([self.seed, step, STEP_MASKS])
-        rate, lot, fate = (rng.random((len(texts), n)) for n in (1, texts.shape[1], texts.shape[1]))
-        special = np.isin(texts.numpy(), tokenizer.all_special_ids)
-        chosen = torch.from_numpy((lot < rate) & ~special)  # (B, T)
-        others = torch.from_numpy(rng.integers(len(tokenizer), size=texts.shape))
-        fate = torch.from_numpy(fate)  # BERT's: 80 % masked, 10 % replaced, 10 % kept
-        ids = texts.masked_fill(chosen & (fate < 0.8), tokenizer.mask_token_id)
-        ids = torch.where(chosen & (fate >= 0.9), others, ids)
-        return {**batch, "input_ids": ids, "labels": texts.masked_fill(~chosen, -100)}
 
 
 def order_gap(model, texts: Tensor, attended: Tensor, pairs: Tensor, mask: int) -> Tensor:
@@ -117,9 +96,8 @@ class CompatibleLoss:
         chosen = batch["pairs"][:, 0] >= 0
         if self.weight and bool(chosen.any()):
             inputs = (batch[key][chosen] for key in ("texts", "attention_mask", "pairs"))
-            total = (
-                total + self.weight * count * self.gap(model, *inputs, self.mask).square().mean()
-            )
+            gap = self.gap(model, *inputs, self.mask)  # (n,)
+            total = total + self.weight * count * gap.square().mean()
         return total, count
 
 
@@ -131,9 +109,6 @@ def _write(texts: Tensor, places: Tensor, tokens) -> Tensor:
 
 def _log_probs(model, ids: Tensor, attended: Tensor, places) -> list[Tensor]:
     """log p (n, V) at each of the places (n,) of one pass, with gradients."""
-    head, rows = find_head(model), torch.arange(len(ids), device=ids.device)
-    if head is None:
-        logits = model(input_ids=ids, attention_mask=attended).logits  # (n, T, V)
-        return [logits[rows, at].log_softmax(-1) for at in places]
-    hidden = model.base_model(input_ids=ids, attention_mask=attended)[0]  # (n, T, H)
-    return [head.logits(hidden[rows, at]).log_softmax(-1) for at in places]
+    head = find_head(model)
+    features = features_at(model, ids, torch.stack([*places]), head, attended)  # (places, n, ...)
+    return [(x if head is None else head.logits(x)).log_softmax(-1) for x in features]

@@ -3,7 +3,7 @@
 import itertools
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,6 +22,8 @@ class Text:
     monitored: list[str]  # set aside, and scored at each checkpoint
     scored: list[tuple[str, list[str]]]  # (name, sentences) to score the final model on
     about: dict  # of a card: data, sources, excluded, split
+    documents: dict = field(default_factory=dict)  # of --nsp: to train on, and held out
+    held_out: dict = field(default_factory=dict)
 
 
 def read_text(job: Job) -> Text:
@@ -42,18 +44,23 @@ def read_text(job: Job) -> Text:
         sources.append({**row, "dropped": len(fresh) - len(kept)})
     if not training:
         raise InputError("no sentences to train on; check --data, --exclude and --valid-fraction")
+    return text_of(job, sources, unique, training, aside)
+
+
+def text_of(job: Job, sources, unique, training, aside, what="set aside", **split) -> Text:
+    """The sentences of a job and their description; ``aside`` is a list for each source."""
     # The same number from each source: the smaller ones would hardly count otherwise.
     rng, share = np.random.default_rng(job.seed), -(-job.monitor // len(aside))
     monitored = [part[i] for part in aside for i in rng.permutation(len(part))[:share]]
-    names = [f"{row['source']}, set aside" for row in sources]
-    scored = [(name, part) for name, part in zip(names, aside, strict=True) if part]
+    parts = zip(sources, aside, strict=True)
+    scored = [(f"{row['source']}, {what}", part) for row, part in parts if part]
     scored += [(bare_spec(spec), read_sentences(spec)) for spec in job.evaluate]
-    split = {"train": len(unique), "validation": sum(map(len, aside)), "monitored": len(monitored)}
+    numbers = {"train": len(unique), "validation": sum(map(len, aside))}
     about = {
         "data": job.describes or ", ".join(row["source"] for row in sources),
         "sources": sources,
         "excluded": [describe_source(spec) for spec in job.exclude],
-        "split": split,
+        "split": {**numbers, "monitored": len(monitored), **split},
     }
     return Text(training, unique, monitored, scored, about)
 

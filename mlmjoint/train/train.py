@@ -13,11 +13,10 @@ from .. import checks, files
 from ..errors import InputError
 from ..models.checkpoints import quiet, read_folder, save_folder
 from ..models.mlm import load
-from . import cards, nsp, recipes, toy
+from . import cards, masking, nsp, recipes, toy
 from .checkpoints import leads
-from .compatibility import CompatibleLoss, PairBatches, UniformBatches
+from .compatibility import CompatibleLoss, PairBatches
 from .data import Text, bare_spec, read_text
-from .masking import MaskedBatches, masked_loss, set_dropout, unary_perplexity
 from .recipes import MINILM, RECIPES, Recipe
 from .settings import EXLM, OBJECTIVE, Job, Settings
 
@@ -57,19 +56,15 @@ def train(data, out, recipe: str | Recipe = "scratch", **options) -> dict | None
         raise InputError(f"the recipe {recipe.name} has no text to train on; give it with --data")
     trials = cards.read_trials(job.trials) if job.trials else None
     out = checks.output_folder(out).resolve()  # snapshots go next to it
-    documents = held_out = {}
-    if job.nsp:
-        text, documents, held_out = nsp.read_text(job)
-    else:
-        text = toy.draw_text(recipe, job.seed) if is_toy else read_text(job)
+    read = nsp.read_text if job.nsp else read_text
+    text = toy.draw_text(recipe, job.seed) if is_toy else read(job)
     states = {name: getattr(job, name) for name in EXLM} if job.architecture == "exlm" else None
     if job.start:
         mlm = load(job.start, device="cpu")
         model, tokenizer = mlm.model, mlm.tokenizer
     else:
-        model, tokenizer = recipes.initialise(
-            recipe, text.unique, job.seed, job.initialiser, states
-        )
+        beginning = recipe, text.unique, job.seed, job.initialiser, states
+        model, tokenizer = recipes.initialise(*beginning)
     if job.nsp:
         model, tokenizer = nsp.with_next_sentence(model, tokenizer)
     snapshots = {
@@ -77,12 +72,12 @@ def train(data, out, recipe: str | Recipe = "scratch", **options) -> dict | None
         for step in recipe.snapshots
         if step < settings.steps
     }
-    training = _fit(model, tokenizer, text, settings, job, out, snapshots, documents)
+    training = _fit(model, tokenizer, text, settings, job, out, snapshots)
     if not leads():
         return None
     write_model(model, tokenizer, out)
     truth = toy.TruthGap(text.scored[0][1], tokenizer, text.unique) if is_toy else None
-    judged = _judge(model, tokenizer, held_out, settings, job) if len(held_out) > 1 else None
+    judged = nsp.judge(model, tokenizer, text.held_out, settings, job)
     name, initialiser = job.name or recipe.name, None
     if recipe.initialiser and not job.start:
         initialiser = {"source": MINILM.source, "licence": MINILM.licence}
@@ -121,25 +116,24 @@ def _check_toy(job: Job) -> None:
             raise InputError(f"the recipe toy makes its own text, split and card; leave out {flag}")
 
 
-def _fit(model, tokenizer, text: Text, settings, job: Job, out: Path, snapshots, documents) -> dict:
-    """Run the loop with BERT's loss, or losses; returns what a card says about training."""
+def _fit(model, tokenizer, text: Text, settings, job: Job, out: Path, snapshots) -> dict:
+    """Run the loop; returns what a card says about training."""
     from .loop import fit  # accelerate is an extra
 
     settings = replace(settings, batch_size=min(settings.batch_size, len(text.training)))
-    limit = min(tokenizer.model_max_length, model.config.max_position_embeddings)
     kind, loss = _objective(job, tokenizer)
-    source = documents if job.nsp else text.training
+    source, limit = text.documents or text.training, masking.longest(model, tokenizer)
     batches = kind(tokenizer, source, settings, job.seed, limit)
 
     def on_step(step):
-        set_dropout(model, settings.dropout_at(step))
+        masking.set_dropout(model, settings.dropout_at(step))
         if step in snapshots and leads():
             write_model(model, tokenizer, snapshots[step])
 
     def evaluate(model):
         if not text.monitored:
             return {}
-        return {"uppl": unary_perplexity(model, tokenizer, text.monitored)[0]}
+        return {"uppl": masking.unary_perplexity(model, tokenizer, text.monitored)[0]}
 
     options = {name: getattr(job, name) for name in ("seed", "device", "save_every")}
     options["facts"] = {"text": batches.digest()} | {k: getattr(job, k) for k in OBJECTIVE}
@@ -149,29 +143,17 @@ def _fit(model, tokenizer, text: Text, settings, job: Job, out: Path, snapshots,
     return {**run, "epochs": epochs}
 
 
-def _judge(model, tokenizer, documents, settings: Settings, job: Job) -> dict:
-    """The card's accuracy of next sentences on held-out documents, with its interval."""
-    limit = min(tokenizer.model_max_length, model.config.max_position_embeddings)
-    pairs = nsp.NextSentences(tokenizer, documents, settings, job.seed, limit)
-    sample = pairs.sample(job.score_limit or len(pairs))
-    hits = nsp.correct(nsp.next_sentence_scores(model, pairs, sample), sample)
-    error = 1.96 * float(np.sqrt(hits.mean() * (1 - hits.mean()) / len(hits)))
-    numbers = {"accuracy": hits.mean(), "low": hits.mean() - error, "high": hits.mean() + error}
-    return {key: round(float(v), 4) for key, v in numbers.items()} | {"pairs": len(hits)}
-
-
 def _objective(job: Job, tokenizer):
     """The class of the batches, and the loss."""
     if job.nsp:
         return nsp.NextSentences, nsp.pretraining_loss
     if job.architecture == "exlm":
-        from .exlm import AllMaskedBatches, path_loss
-
-        return AllMaskedBatches, path_loss
+        return masking.AllMaskedBatches, masking.path_loss
     if job.compatibility != "none":
         mask = tokenizer.mask_token_id
         return PairBatches, CompatibleLoss(job.compatibility, job.compatibility_weight, mask)
-    return UniformBatches if job.masking == "uniform" else MaskedBatches, masked_loss
+    uniform = job.masking == "uniform"
+    return masking.UniformBatches if uniform else masking.MaskedBatches, masking.masked_loss
 
 
 def _describe(job: Job) -> str | None:
@@ -222,7 +204,7 @@ def _score(model, tokenizer, text: Text, job: Job) -> list[dict]:
     for source, sentences in text.scored:
         order = np.random.default_rng(job.seed).permutation(len(sentences))
         part = [sentences[i] for i in sorted(order[: job.score_limit])]
-        uppl, tokens = unary_perplexity(model, tokenizer, part)
+        uppl, tokens = masking.unary_perplexity(model, tokenizer, part)
         ids = [i for row in tokenizer(part, add_special_tokens=False)["input_ids"] for i in row]
         unk = ids.count(tokenizer.unk_token_id) / max(1, len(ids))
         row = {"source": source, "sentences": len(part), "of": len(sentences), "tokens": tokens}

@@ -11,8 +11,7 @@ from mlmjoint.errors import InputError
 from mlmjoint.models import ExLM, ExLMConfig
 from mlmjoint.models.mlm import MLM
 from mlmjoint.models.paths import LINKS
-from mlmjoint.train.exlm import path_loss
-from mlmjoint.train.masking import masked_loss
+from mlmjoint.train.masking import masked_loss, path_loss
 
 PAD, CLS, SEP, MASK, V = 0, 2, 3, 4, 9
 SENTENCES = [  # three, one and no masks

@@ -7,7 +7,7 @@ from training_text import SENTENCES
 from mlmjoint import InputError, conditionals
 from mlmjoint.text import ToyWorld
 from mlmjoint.train import compatibility as losses
-from mlmjoint.train.masking import MaskedBatches, masked_loss
+from mlmjoint.train.masking import MaskedBatches, UniformBatches, masked_loss
 from mlmjoint.train.settings import Settings
 from mlmjoint.train.train import train
 
@@ -108,7 +108,7 @@ def test_the_loss_adds_the_weighted_square(kind, tiny, tokenizer):
 def test_pairs_and_uniform_masks_are_drawn_of_the_same_texts(tokenizer):
     options = tokenizer, SENTENCES, Settings(batch_size=32), 0, 32
     plain, pairs, uniform = (
-        kind(*options) for kind in (MaskedBatches, losses.PairBatches, losses.UniformBatches)
+        kind(*options) for kind in (MaskedBatches, losses.PairBatches, UniformBatches)
     )
     rates = []
     for step in range(4):
@@ -144,7 +144,7 @@ def test_the_command_trains_on_from_a_model(text_file, tmp_path):
         change = {"compatibility": "order", "compatibility_weight": 1.0}
         train([str(text_file)], tmp_path / "order", **change, **options)
     for change, message in (
-        ({"compatibility": "all"}, "compatibility is 'all'; choose one of none, order, odds"),
+        ({"compatibility": "all"}, "compatibility is 'all'; choose none, order or odds"),
         ({"compatibility": "odds", "architecture": "exlm"}, "cannot be combined"),
         ({"compatibility": "odds", "compatibility_weight": -1.0}, "compatibility_weight is -1.0"),
     ):

@@ -9,8 +9,7 @@ from training_text import SENTENCES
 from mlmjoint import InputError, exlm_joint, load
 from mlmjoint.cli import train as command
 from mlmjoint.train import cards
-from mlmjoint.train.exlm import AllMaskedBatches
-from mlmjoint.train.masking import unary_perplexity
+from mlmjoint.train.masking import AllMaskedBatches, unary_perplexity
 from mlmjoint.train.recipes import RECIPES, initialise
 from mlmjoint.train.settings import Settings
 from mlmjoint.train.train import train
@@ -65,7 +64,7 @@ def test_training_goes_on_with_the_same_states_alone(text_file, tmp_path):
 def test_what_does_not_fit_is_refused(text_file, tmp_path):
     for options, message in (
         ({"states": 2}, "add --architecture exlm"),
-        ({"architecture": "exlm", "links": "star"}, "links 'star'; choose"),
+        ({"architecture": "exlm", "links": "star"}, "links is 'star'; choose"),
         ({"architecture": "exlm", "states": 0}, "states is 0"),
         ({"architecture": "exlm", "recipe": "en-small"}, "without states"),
     ):

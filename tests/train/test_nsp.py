@@ -56,7 +56,7 @@ def test_rows_are_those_of_the_tokenizer_and_batches_depend_on_the_step(pairs, t
     model, tokenizer = nsp.with_next_sentence(tiny, tokenizer)
     text = [sentence for part in DOCUMENTS.values() for sentence in part]
     for first, second, label in pairs.sample(30):
-        row = pairs._row(first, second, label)
+        row = pairs.row(first, second, label)
         theirs = tokenizer(text[first], text[second])
         assert row["input_ids"] == theirs["input_ids"]
         assert row["token_type_ids"] == theirs["token_type_ids"]
@@ -76,7 +76,7 @@ def test_long_pairs_are_cut_at_the_end_of_the_longer(tokenizer):
     documents = {"a1": ["dog " * 30, "cat"], "b1": ["bird " * 30, "horse " * 30]}
     short = nsp.NextSentences(tokenizer, documents, SETTINGS, 0, 15)
     for first, second, kept in ((0, 1, (11, 1)), (0, 2, (6, 6)), (1, 2, (1, 11))):
-        row = short._row(first, second, nsp.OTHER)
+        row = short.row(first, second, nsp.OTHER)
         assert len(row["input_ids"]) == len(row["token_type_ids"]) == 15
         segments = row["token_type_ids"]
         assert (segments.count(0) - 2, segments.count(1) - 1) == kept
@@ -102,7 +102,7 @@ def test_scores_separate_what_the_head_says(pairs, tokenizer, tiny):
     sample = pairs.sample(40)
     scores = nsp.next_sentence_scores(model, pairs, sample, batch_size=7)
     for number in (0, 17, 39):
-        row = pairs._row(*sample[number])
+        row = pairs.row(*sample[number])
         inputs = {k: torch.tensor([row[k]]) for k in ("input_ids", "token_type_ids")}
         with torch.inference_mode():
             logits = model.eval()(**inputs).seq_relationship_logits[0]

@@ -54,10 +54,13 @@ def logits_at(model: nn.Module, input_ids: Tensor, positions, head: Head | None)
     return features if head is None else head.logits(features)
 
 
-def features_at(model: nn.Module, input_ids: Tensor, positions, head: Head | None) -> Tensor:
+def features_at(
+    model: nn.Module, input_ids: Tensor, positions, head: Head | None, attended=None
+) -> Tensor:
     """What the head reads at one position of each sequence (n, H); without a head, its logits."""
-    # Every token is real: the explicit mask keeps a [PAD] in the text from being masked out.
-    inputs = {"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids)}
+    if attended is None:  # every token is real, also a [PAD] in the text
+        attended = torch.ones_like(input_ids)
+    inputs = {"input_ids": input_ids, "attention_mask": attended}
     rows = torch.arange(len(input_ids), device=input_ids.device)
     if head is None:
         return model(**inputs).logits[rows, positions]
