@@ -36,8 +36,8 @@ window.mlmjointDraw = (() => {
       Object.assign(example, { logA: logs.subarray(0, n * m), logB: logs.subarray(n * m) });
     }
     // Most cells of all its joints lie above the darkest colour.
-    const all = Object.values(data.joints).flatMap((joint) => [...logJoint(example, joint).log]);
-    const tenth = all.sort((x, y) => x - y)[Math.floor(all.length / 10)] / Math.LN10;
+    const all = Float64Array.from(Object.values(data.joints).flatMap((joint) => [...logJoint(example, joint).log]));
+    const tenth = all.sort()[Math.floor(all.length / 10)] / Math.LN10;
     example.lowest = Math.min(Math.max(Math.floor(tenth), LOWEST[0]), LOWEST[1]);
     return example;
   }

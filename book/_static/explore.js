@@ -29,6 +29,7 @@
     "chain-conf": "The chain that begins where the model is surer with both masked.",
     "ag-copula": "AG’s odds ratios, with the marginals that the model has when both are masked.",
     "mrf-copula": "The MRF’s odds ratios, with the marginals that the model has when both are masked.",
+    head: "A pair head’s mixture of products, read off one pass with both masked: no tables are needed.",
   };
 
   const state = { index: null, data: null, method: "ag", step: 8, size: 60, cell: [0, 0] };
@@ -142,6 +143,23 @@
       row("solved", data.joints.ag, false);
   }
 
+  /** A tab for every construction that the data have: a joint computed here has more than a stored one. */
+  function fillTabs() {
+    const { methods, live } = state.index;
+    const some = [...methods, ...live].filter(([method]) => method in state.data.joints);
+    if (`${some.map(([method]) => method)}` === `${tabs().map((tab) => tab.dataset.method)}`) return;
+    place.joint.querySelector('[role="tablist"]').innerHTML = some.map(([method, name]) => `<button type="button"
+      role="tab" id="ex-tab-${method}" data-method="${method}" aria-controls="ex-panel">${safe(name)}</button>`).join("");
+    for (const tab of tabs()) {
+      tab.addEventListener("keydown", tabKeys);
+      tab.addEventListener("click", () => {
+        state.method = tab.dataset.method;
+        remember();
+        showTab();
+      });
+    }
+  }
+
   function showTab() {
     for (const tab of tabs()) {
       const chosen = tab.dataset.method === state.method;
@@ -173,6 +191,7 @@
     byId("ex-sizes").innerHTML = sizes.map(radio).join(" ");
     byId("ex-sizes").querySelector(`[value="${state.size}"]`).checked = true;
     for (const part of Object.values(place)) part.classList.add("ex-ready");
+    fillTabs();
     showTab();
     describeSteps();
     drawSteps();
@@ -192,10 +211,11 @@
     const show = () => {
       if (byId("ex-example").value !== name) return; // another was chosen while this one was read
       state.data = loaded[name];
+      if (!(state.method in state.data.joints)) state.method = "ag";
+      remember();
       showExample();
     };
     byId("ex-example").value = name;
-    remember();
     if (loaded[name]) show();
     else load(`${name}.js`, show);
   }
@@ -281,19 +301,17 @@
     Arrow keys move from pair to pair."></canvas></div>`;
 
   function build() {
-    const { examples, methods } = state.index;
+    const { examples } = state.index;
     const options = Object.entries(FIELDS).map(([model, field]) => {
       const those = examples.filter((example) => example[1] === model);
       const lines = those.map(([name, , title]) => `<option value="${name}">${safe(title)}</option>`);
       return `<optgroup label="${field}">${lines.join("")}</optgroup>`;
     });
-    const buttons = methods.map(([method, name]) => `<button type="button" role="tab" id="ex-tab-${method}"
-      data-method="${method}" aria-controls="ex-panel">${safe(name)}</button>`);
     place.joint.innerHTML = `
       <div class="ex-pick"><label for="ex-example">Example</label>
         <select id="ex-example">${options.join("")}</select></div>
       <p id="ex-sentence"></p><p id="ex-note"></p><p id="ex-status" role="status"></p>
-      <div role="tablist" aria-label="Construction" class="ex-tabs">${buttons.join("")}</div>
+      <div role="tablist" aria-label="Construction" class="ex-tabs"></div>
       <div role="tabpanel" id="ex-panel">
         <div class="ex-bar"><p id="ex-about"></p>
           <fieldset><legend>Tokens</legend><span id="ex-sizes"></span></fieldset></div>
@@ -330,14 +348,6 @@
         <th scope="col">residual</th></tr></thead><tbody id="ex-table"></tbody></table>`;
 
     byId("ex-example").addEventListener("change", (event) => choose(event.target.value));
-    for (const tab of tabs()) {
-      tab.addEventListener("keydown", tabKeys);
-      tab.addEventListener("click", () => {
-        state.method = tab.dataset.method;
-        remember();
-        if (state.data) showTab();
-      });
-    }
     byId("ex-sizes").addEventListener("change", (event) => {
       state.size = Number(event.target.value);
       state.cell = state.cell.map((k) => Math.min(k, state.size - 1));

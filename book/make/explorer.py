@@ -162,6 +162,7 @@ def write_index(folder: Path, examples: Iterable[Example] = EXAMPLES) -> Path:
     """Write the list of examples and constructions."""
     data = {
         "methods": [[method, LABELS[method]] for method in METHODS],
+        "live": [*([method, LABELS[method]] for method in EVERY[10:]), ["head", "one pass"]],
         "examples": [[e.name, e.model, e.title] for e in examples],
     }
     path = Path(folder) / "index.js"

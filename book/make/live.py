@@ -3,12 +3,15 @@
     python -m book.make.live --out FOLDER
 
 For each model FOLDER/NAME receives `graph.onnx` (20 kB), and copies of `model.safetensors` and
-`tokenizer.json`. ONNX lets a weight be a stretch of bytes in another file, so the graph points into
-the safetensors as it is: float16 there, cast to float32 when the browser loads it. No weight is
-stored twice, and nothing is converted.
+`tokenizer.json`; where the package has a pair head for the model, also `head.onnx` and a copy of
+`head.safetensors`. ONNX lets a weight be a stretch of bytes in another file, so a graph points into
+the safetensors as they are: float16 there, cast to float32 when the browser loads them. No weight
+is stored twice, and nothing is converted. `models.json` says what a page must know beforehand.
 
-The graph reads ids (n, T) and one position per row (n,), and gives logits (n, V) at that position:
-in the last layer, queries and feed-forward run at that position alone.
+The graph reads ids (n, T) and one position per row (n,), and gives logits (n, V) and the last
+hidden state (n, H) at that position: in the last layer, queries and feed-forward run at that
+position alone. The head's graph reads the hidden states of both gaps (2, H), and gives log w (R,) and the
+components' logits (2R, V), first those at A.
 """
 
 import argparse
@@ -22,20 +25,29 @@ from onnx import TensorProto, helper, numpy_helper
 
 from mlmjoint import files
 from mlmjoint.errors import InputError
+from mlmjoint.models import pair_head
 
 MODELS = ("en-small", "toy")
 OPSET = 20  # the first with Gelu
 WEIGHTS = "model.safetensors"
+INTEGER = dict.fromkeys(("ids", "positions"), TensorProto.INT64)  # inputs; all else is float32
 
 
 class Graph:
     """ONNX nodes, added one by one; every method returns the name of its result."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, *weights: Path):
         self.nodes, self.tensors, self.cast = [], [], {}
-        with open(folder / WEIGHTS, "rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            self.header, self.start = json.loads(file.read(size)), 8 + size
+        self.stored = {}  # name: file, first byte, number of bytes, dtype, shape
+        for path in weights:
+            with open(path, "rb") as file:
+                size = int.from_bytes(file.read(8), "little")
+                header = json.loads(file.read(size))
+            header.pop("__metadata__", None)
+            for name, about in header.items():
+                begin, end = about["data_offsets"]
+                place = (path.name, 8 + size + begin, end - begin)
+                self.stored[name] = (*place, about["dtype"], about["shape"])
 
     def node(self, kind: str, *inputs: str, **attributes) -> str:
         name = f"{kind}_{len(self.nodes)}"
@@ -48,16 +60,14 @@ class Graph:
         return name
 
     def weight(self, name: str) -> str:
-        """A weight of the safetensors file, cast to float32."""
-        about = self.header[name]
-        if about["dtype"] != "F16":
-            raise InputError(f"{name} is stored as {about['dtype']}; store the model in float16")
-        begin, end = about["data_offsets"]
+        """A weight of a safetensors file, cast to float32."""
+        *place, dtype, shape = self.stored[name]
+        if dtype != "F16":
+            raise InputError(f"{name} is stored as {dtype}; store the model in float16")
         if name not in self.cast:
-            tensor = TensorProto(name=name, dims=about["shape"], data_type=TensorProto.FLOAT16)
+            tensor = TensorProto(name=name, dims=shape, data_type=TensorProto.FLOAT16)
             tensor.data_location = TensorProto.EXTERNAL
-            where = {"location": WEIGHTS, "offset": self.start + begin, "length": end - begin}
-            for key, value in where.items():
+            for key, value in zip(("location", "offset", "length"), place, strict=True):
                 tensor.external_data.add(key=key, value=str(value))
             self.tensors.append(tensor)
             self.cast[name] = self.node("Cast", name, to=TensorProto.FLOAT)
@@ -76,13 +86,41 @@ class Graph:
         """(n·T, H) -> (n, heads, T, d), or (n, H) -> (n, heads, 1, d)."""
         return self.node("Transpose", self.node("Reshape", x, shape), perm=[0, 2, 1, 3])
 
+    def decode(self, x: str, eps: float) -> None:
+        """The model's prediction head: (n, H) -> the output logits (n, V)."""
+        x = self.node("Gelu", self.linear(x, "cls.predictions.transform.dense"))
+        x = self.norm(x, "cls.predictions.transform.LayerNorm", eps)
+        tied = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
+        self.output("Gemm", "logits", x, *map(self.weight, tied), transB=1)
 
-def build(folder: Path) -> onnx.ModelProto:
-    """The graph of a BertForMaskedLM saved in a folder."""
+    def output(self, kind: str, name: str, *inputs: str, **attributes) -> None:
+        self.nodes.append(helper.make_node(kind, inputs, [name], **attributes))
+
+    def model(self, name: str, inputs: dict, outputs: dict) -> onnx.ModelProto:
+        """The finished graph; its inputs and outputs as {name: shape}."""
+        values = [
+            [
+                helper.make_tensor_value_info(key, INTEGER.get(key, TensorProto.FLOAT), shape)
+                for key, shape in some.items()
+            ]
+            for some in (inputs, outputs)
+        ]
+        graph = helper.make_graph(self.nodes, name, *values, self.tensors)
+        opset = helper.make_opsetid("", OPSET)
+        return helper.make_model(graph, opset_imports=[opset], ir_version=9)
+
+
+def read_config(folder: Path) -> dict:
     config = json.loads((folder / "config.json").read_text("utf-8"))
     if (config["model_type"], config["hidden_act"]) != ("bert", "gelu"):
         raise InputError(f"{folder.name} is not a BERT with gelu; the live pages run no other")
-    g = Graph(folder)
+    return config
+
+
+def build(folder: Path) -> onnx.ModelProto:
+    """The graph of a BertForMaskedLM saved in a folder."""
+    config = read_config(folder)
+    g = Graph(folder / WEIGHTS)
     width, heads, eps = (
         config[key] for key in ("hidden_size", "num_attention_heads", "layer_norm_eps")
     )
@@ -129,29 +167,48 @@ def build(folder: Path) -> onnx.ModelProto:
         inner = g.node("Gelu", g.linear(x, f"{layer}.intermediate.dense"))
         out = g.linear(inner, f"{layer}.output.dense")
         x = g.norm(g.node("Add", out, x), f"{layer}.output.LayerNorm", eps)
-    head = "cls.predictions"
-    x = g.node("Gelu", g.linear(x, f"{head}.transform.dense"))
-    x = g.norm(x, f"{head}.transform.LayerNorm", eps)
-    tied = g.weight(f"{base}.word_embeddings.weight"), g.weight(f"{head}.bias")
-    g.nodes.append(helper.make_node("Gemm", [x, *tied], ["logits"], transB=1))
-    inputs = [
-        helper.make_tensor_value_info("ids", TensorProto.INT64, ["n", "T"]),
-        helper.make_tensor_value_info("positions", TensorProto.INT64, ["n"]),
-    ]
-    output = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", config["vocab_size"]])
-    graph = helper.make_graph(g.nodes, folder.name, inputs, [output], g.tensors)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
-    return model
+    g.output("Identity", "hidden", x)
+    g.decode(x, eps)
+    outputs = {"logits": ["n", config["vocab_size"]], "hidden": ["n", width]}
+    return g.model(folder.name, {"ids": ["n", "T"], "positions": ["n"]}, outputs)
+
+
+def build_head(folder: Path, head: Path) -> onnx.ModelProto:
+    """The graph of a pair head (eq-one-pass) of the model in a folder."""
+    config = read_config(folder)
+    width, rank = config["hidden_size"], json.loads((head / pair_head.CONFIG).read_text())["rank"]
+    g = Graph(folder / WEIGHTS, head / pair_head.WEIGHTS)
+    other = g.node("Gather", "hidden", g.constant(1, 0), axis=0)  # (2, H)
+    inner = g.linear(g.node("Concat", "hidden", other, axis=1), "first")  # (2, units)
+    inner = g.node("Gelu", inner)
+    sums = g.node("ReduceSum", g.linear(inner, "weights"), g.constant(0), keepdims=0)
+    g.output("LogSoftmax", "log_w", sums)  # (R,)
+    offsets = g.node("Reshape", g.linear(inner, "offsets"), g.constant(2, rank, width))
+    own = g.node("Reshape", "hidden", g.constant(2, 1, width))
+    states = g.node("Reshape", g.node("Add", own, offsets), g.constant(2 * rank, width))
+    g.decode(states, config["layer_norm_eps"])
+    outputs = {"log_w": [rank], "logits": [2 * rank, config["vocab_size"]]}
+    return g.model(f"{folder.name}-head", {"hidden": [2, width]}, outputs)
 
 
 def write(out: Path) -> None:
-    """Graph, weights and tokenizer of every live model."""
+    """Graphs, weights and tokenizer of every live model."""
+    about = {}
     for name in MODELS:
-        source, target = files.MODELS / name, Path(out) / name
+        source, head, target = files.MODELS / name, pair_head.HEADS / name, Path(out) / name
         target.mkdir(parents=True, exist_ok=True)
-        (target / "graph.onnx").write_bytes(build(source).SerializeToString(deterministic=True))
-        for file in (WEIGHTS, "tokenizer.json"):
-            shutil.copyfile(source / file, target / file)
+        graphs, copies = {"graph": build(source)}, [source / WEIGHTS, source / "tokenizer.json"]
+        has_head = name in pair_head.shipped_heads()
+        if has_head:
+            graphs["head"] = build_head(source, head)
+            copies.append(head / pair_head.WEIGHTS)
+        for key, graph in graphs.items():
+            (target / f"{key}.onnx").write_bytes(graph.SerializeToString(deterministic=True))
+        for path in copies:
+            shutil.copyfile(path, target / path.name)
+        length = read_config(source)["max_position_embeddings"]
+        about[name] = {"length": length, "head": has_head}
+    (Path(out) / "models.json").write_text(json.dumps(about), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -41,6 +41,24 @@ mlmjointIndex({
    "Gibbs"
   ]
  ],
+ "live": [
+  [
+   "chain-conf",
+   "chain, surer first"
+  ],
+  [
+   "ag-copula",
+   "AG, own marginals"
+  ],
+  [
+   "mrf-copula",
+   "MRF, own marginals"
+  ],
+  [
+   "head",
+   "one pass"
+  ]
+ ],
  "examples": [
   [
    "street",

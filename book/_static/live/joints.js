@@ -43,13 +43,12 @@ function normalised(log, n, m) {
 }
 
 /** Σ_j KL(p(·|b=j) ‖ μ(·|b=j)) + Σ_i KL(p(·|a=i) ‖ μ(·|a=i)), in nats. */
-export function objective({ logA, logB, n, m }, { log, margins: [rows, cols] }) {
+export function objective({ a, b, logA, logB, n, m }, { log, margins: [rows, cols] }) {
   let total = 0;
   for (let i = 0; i < n; i++) {
     for (let j = 0; j < m; j++) {
       const k = i * m + j;
-      total += Math.exp(logA[k]) * (logA[k] - log[k] + cols[j]);
-      total += Math.exp(logB[k]) * (logB[k] - log[k] + rows[i]);
+      total += a[k] * (logA[k] - log[k] + cols[j]) + b[k] * (logB[k] - log[k] + rows[i]);
     }
   }
   return Math.max(0, total);
@@ -79,18 +78,15 @@ function stationary(chain, n) {
 }
 
 /** m_A and m_B of random-scan Gibbs sampling. */
-function gibbs({ logA, logB, n, m }) {
+function gibbs({ a, b, n, m }) {
   const chain = new Float64Array(n * n); // from a to b to another a
   for (let i = 0; i < n; i++) {
-    for (let j = 0; j < m; j++) {
-      const p = Math.exp(logB[i * m + j]);
-      for (let k = 0; k < n; k++) chain[i * n + k] += p * Math.exp(logA[k * m + j]);
-    }
+    for (let k = 0; k < n; k++) for (let j = 0; j < m; j++) chain[i * n + k] += b[i * m + j] * a[k * m + j];
   }
-  const a = stationary(chain, n);
-  const b = new Float64Array(m);
-  for (let i = 0; i < n; i++) for (let j = 0; j < m; j++) b[j] += a[i] * Math.exp(logB[i * m + j]);
-  return [a, b];
+  const rows = stationary(chain, n);
+  const cols = new Float64Array(m);
+  for (let i = 0; i < n; i++) for (let j = 0; j < m; j++) cols[j] += rows[i] * b[i * m + j];
+  return [rows, cols];
 }
 
 // Arnold-Gokhale -------------------------------------------------------------------------------
@@ -98,14 +94,15 @@ function gibbs({ logA, logB, n, m }) {
 /** The balance equations at log strengths z: their sums, gradient, weights and largest violation. */
 function balance(q, n, m, z) {
   const [sums, weights] = [new Float64Array(n + m), new Float64Array(n * m)];
+  const top = z.reduce((x, y) => Math.max(x, y));
+  const strength = z.map((x) => Math.exp(Math.max(x - top, -600))); // never zero
   for (let i = 0; i < n; i++) {
     for (let j = 0; j < m; j++) {
       const k = i * m + j;
-      const sigma = 1 / (1 + Math.exp(z[n + j] - z[i]));
-      const tau = 1 / (1 + Math.exp(z[i] - z[n + j]));
-      sums[i] += q[k] * sigma;
-      sums[n + j] += q[k] * tau;
-      weights[k] = q[k] * sigma * tau;
+      const share = q[k] / (strength[i] + strength[n + j]);
+      sums[i] += share * strength[i];
+      sums[n + j] += share * strength[n + j];
+      weights[k] = share * strength[i] * (strength[n + j] / (strength[i] + strength[n + j]));
     }
   }
   const gradient = sums.map((value) => value - 1);
@@ -182,12 +179,12 @@ function solve(q, n, m, start, tol = 1e-12, most = 200) {
 const xlogx = (x) => (x > 0 ? x * Math.log(x) : 0);
 
 /** A lower bound on every joint's objective that these strengths prove (eq-ag-dual). */
-function lowerBound(q, { logA, logB, n, m }, { z, gradient }) {
+function lowerBound(q, { a, b, logA, logB, n, m }, { z, gradient }) {
   let total = 0;
   for (let i = 0; i < n; i++) {
     for (let j = 0; j < m; j++) {
       const k = i * m + j;
-      total += Math.exp(logA[k]) * logA[k] + Math.exp(logB[k]) * logB[k];
+      total += a[k] * logA[k] + b[k] * logB[k];
       total -= xlogx(q[k] / (1 + Math.exp(z[n + j] - z[i]))) + xlogx(q[k] / (1 + Math.exp(z[i] - z[n + j])));
     }
   }
@@ -224,40 +221,45 @@ function publishedSteps(tables, q) {
 
 /** A joint's odds ratios with other marginals: iterative proportional fitting. */
 function copula(log, n, m, logPa, logPb, tol = 1e-9, most = 2000) {
-  const out = Float64Array.from(log);
-  for (let pass = 0; pass < most; pass++) {
-    let worst = 0;
+  const cells = log.map((x) => Math.exp(Math.max(x, -600)));
+  const [pa, pb] = [logPa.map(Math.exp), logPb.map(Math.exp)];
+  const [f, g] = [new Float64Array(n), new Float64Array(m).fill(1)];
+  for (let pass = 0, worst = Infinity; pass < most && worst >= tol; pass++) {
+    const cols = new Float64Array(m);
     for (let i = 0; i < n; i++) {
-      const shift = logPa[i] - logSumExp(out.subarray(i * m, (i + 1) * m));
-      for (let j = 0; j < m; j++) out[i * m + j] += shift;
+      let row = 0;
+      for (let j = 0; j < m; j++) row += cells[i * m + j] * g[j];
+      f[i] = pa[i] / Math.max(row, TINY);
+      for (let j = 0; j < m; j++) cols[j] += cells[i * m + j] * f[i];
     }
+    worst = 0;
     for (let j = 0; j < m; j++) {
-      const column = Float64Array.from({ length: n }, (_, i) => out[i * m + j]);
-      const shift = logPb[j] - logSumExp(column);
-      for (let i = 0; i < n; i++) out[i * m + j] += shift;
-      worst = Math.max(worst, Math.abs(Math.expm1(shift)) * Math.exp(logPb[j]));
+      worst = Math.max(worst, Math.abs(cols[j] * g[j] - pb[j]));
+      g[j] = pb[j] / Math.max(cols[j], TINY);
     }
-    if (worst < tol) break;
   }
-  return out;
+  const [u, v] = [f, g].map((side) => side.map((x) => Math.log(Math.max(x, TINY))));
+  return log.map((x, k) => x + u[Math.floor(k / m)] + v[k % m]);
 }
 
 // All of them ----------------------------------------------------------------------------------
 
 /** Every construction of two tables: {joints: {name: {log, margins, objective, information}}, steps, bound}.
  *
- * tables: {n, m, logA, logB, logPa, logPb, logZa, logZb}, the last four as in mlmjoint.Tables
+ * tables: {n, m, logA, logB, logPa, logPb, logZa, logZb}, the last four as in mlmjoint.Tables; with a
+ * pair head also head: {logW, sides}, its mixture of products (eq-one-pass)
  */
 export function derive(tables) {
-  const { n, m, logA, logB, logPa, logPb, logZa, logZb } = tables;
+  const { n, m, logA, logB, logPa, logPb, logZa, logZb, head } = tables;
+  const linear = { ...tables, a: logA.map(Math.exp), b: logB.map(Math.exp) };
   const cells = (formula) => {
     const log = new Float64Array(n * m);
     for (let i = 0; i < n; i++) for (let j = 0; j < m; j++) log[i * m + j] = formula(i * m + j, i, j);
     return normalised(log, n, m);
   };
-  const q = logA.map((x, k) => Math.exp(x) + Math.exp(logB[k]));
+  const q = linear.a.map((x, k) => x + linear.b[k]);
   const solved = solve(q, n, m, Float64Array.from([...logPa, ...logPb], (x) => -Math.max(x, -300)));
-  const [a, b] = gibbs(tables).map((side) => side.map((p) => Math.log(Math.max(p, TINY))));
+  const [a, b] = gibbs(linear).map((side) => side.map((p) => Math.log(Math.max(p, TINY))));
   const pivot = logPa.indexOf(logPa.reduce((x, y) => Math.max(x, y)));
   const joints = {
     mlm: cells((k, i, j) => logPa[i] + logPb[j]),
@@ -276,13 +278,17 @@ export function derive(tables) {
   for (const base of ["ag", "mrf"]) {
     joints[`${base}-copula`] = normalised(copula(joints[base].log, n, m, logPa, logPb), n, m);
   }
+  if (head) {
+    const [rows, cols] = head.sides;
+    joints.head = cells((k, i, j) => logSumExp(head.logW.map((w, r) => w + rows[r][i] + cols[r][j])));
+  }
   for (const joint of Object.values(joints)) {
-    joint.objective = objective(tables, joint);
+    joint.objective = objective(linear, joint);
     joint.information = information(joint);
   }
   Object.assign(joints.ag, { residual: solved.residual, passes: solved.passes });
-  const bound = Math.min(lowerBound(q, tables, solved), joints.ag.objective);
-  return { joints, steps: publishedSteps(tables, q), bound, pivot };
+  const bound = Math.min(lowerBound(q, linear, solved), joints.ag.objective);
+  return { joints, steps: publishedSteps(linear, q), bound, pivot };
 }
 
 /** The `count` largest cells of a joint: [row, column, probability], best first. */

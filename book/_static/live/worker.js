@@ -10,10 +10,9 @@ import * as ort from "./vendor/ort.wasm.min.mjs";
 import { Tokenizer } from "./vendor/tokenizers.min.mjs";
 import { derive, logSoftmax, topCells } from "./joints.js";
 
-const BATCH = 50; // sequences a pass
+const BATCH = 25; // sequences a run: more gain nothing, and a run cannot be cancelled
 const PAIRS = 12; // likeliest pairs of a joint
 const FEWEST = 6; // tokens shown at least
-const LENGTHS = { "en-small": 128, toy: 32 }; // tokens that a model reads, special ones included
 const WIDE = 16; // partial fillings that are extended at once
 const MOST = 4; // masks on the page of fillings
 const BUDGET = 2000; // passes after which the best so far are shown
@@ -21,7 +20,7 @@ const BUDGET = 2000; // passes after which the best so far are shown
 ort.env.wasm.numThreads = 1; // more would need headers that few servers send
 ort.env.wasm.wasmPaths = new URL("vendor/", import.meta.url).href;
 
-const models = {}; // name: a promise of {tokenizer, session, vocabulary, mask, special}
+const models = {}; // name: a promise of {tokenizer, session, head, length, mask, special}
 const tokenizers = {};
 const cancelled = new Set();
 
@@ -60,15 +59,26 @@ function tokenizer(name) {
   }));
 }
 
+/** A session for a graph whose weights are the given files, {name: bytes}. */
+async function start(name, graph, files) {
+  const externalData = Object.entries(files).map(([path, data]) => ({ path, data }));
+  return ort.InferenceSession.create(await download(name, graph), { externalData, executionProviders: ["wasm"] });
+}
+
 async function load(id, name) {
   const begin = async () => {
     const parts = await tokenizer(name);
     const heard = (done, total) => say(id, "progress", { stage: "download", done, total });
-    const [graph, data] = await Promise.all([download(name, "graph.onnx"), download(name, "model.safetensors", heard)]);
+    const about = JSON.parse(new TextDecoder().decode(await download(".", "models.json")))[name];
+    const weights = { "model.safetensors": await download(name, "model.safetensors", heard) };
     say(id, "progress", { stage: "start", done: 0, total: 1 });
-    const externalData = [{ path: "model.safetensors", data }];
-    const session = await ort.InferenceSession.create(graph, { externalData, executionProviders: ["wasm"] });
-    return { ...parts, session, name };
+    const session = await start(name, "graph.onnx", weights);
+    if (about.head) weights["head.safetensors"] = await download(name, "head.safetensors");
+    const head = about.head && (await start(name, "head.onnx", weights));
+    const model = { ...parts, session, head, length: about.length, name };
+    const row = Array(Math.min(14, about.length)).fill(model.mask);
+    await run(model, Array(BATCH).fill(row), Array(BATCH).fill(1)); // the first run is the slowest
+    return model;
   };
   models[name] ??= begin();
   try {
@@ -80,11 +90,11 @@ async function load(id, name) {
 }
 
 /** The sentence as ids with its special tokens, and where its masks are. */
-function read({ encode, mask, name }, text, fewest, most) {
+function read({ encode, mask, name, length }, text, fewest, most) {
   if (!text.trim()) throw new Bad("The field is empty; type a sentence with [MASK] in it.");
   const ids = Array.from(encode.encode(text.normalize()).ids, Number);
-  if (ids.length > LENGTHS[name]) {
-    throw new Bad(`The sentence has ${ids.length} tokens and ${name} reads ${LENGTHS[name]}; shorten it.`);
+  if (ids.length > length) {
+    throw new Bad(`The sentence has ${ids.length} tokens and ${name} reads ${length}; shorten it.`);
   }
   const masks = ids.flatMap((token, place) => (token === mask ? [place] : []));
   if (masks.length < fewest || masks.length > most) {
@@ -94,14 +104,17 @@ function read({ encode, mask, name }, text, fewest, most) {
   return { ids, masks };
 }
 
+const splitRows = ({ data, dims: [n, width] }) =>
+  Array.from({ length: n }, (_, k) => Float64Array.from(data.subarray(k * width, (k + 1) * width)));
+
+function feeds(rows, places) {
+  const ids = new ort.Tensor("int64", BigInt64Array.from(rows.flat(), BigInt), [rows.length, rows[0].length]);
+  return { ids, positions: new ort.Tensor("int64", BigInt64Array.from(places, BigInt), [rows.length]) };
+}
+
 /** Logits at one position of each row: rows are token ids of one length. */
 async function run({ session }, rows, places) {
-  const size = [rows.length, rows[0].length];
-  const ids = new ort.Tensor("int64", BigInt64Array.from(rows.flat(), BigInt), size);
-  const positions = new ort.Tensor("int64", BigInt64Array.from(places, BigInt), [rows.length]);
-  const { logits } = await session.run({ ids, positions });
-  const width = logits.dims[1];
-  return rows.map((_, k) => Float64Array.from(logits.data.subarray(k * width, (k + 1) * width)));
+  return splitRows((await session.run(feeds(rows, places), ["logits"])).logits);
 }
 
 const check = async (id) => {
@@ -115,6 +128,16 @@ function largest(values, count, special) {
   return order.sort((x, y) => values[y] - values[x]).slice(0, count);
 }
 
+/** The pair head's joint over two sets of tokens: its components' logs, as derive() reads them. */
+async function onePass({ head }, hidden, sets) {
+  const { log_w, logits } = await head.run({ hidden });
+  const rows = splitRows(logits).map(logSoftmax);
+  const rank = rows.length / 2;
+  const sides = sets.map((set, side) => rows.slice(side * rank, (side + 1) * rank)
+    .map((row) => Float64Array.from(set, (token) => row[token])));
+  return { logW: Float64Array.from(log_w.data), sides };
+}
+
 // A joint over two masks -----------------------------------------------------------------------
 
 /** places: the two positions that the reader clicked in a sentence without masks, or null */
@@ -125,7 +148,8 @@ async function joint({ id, model: name, text, places, count }) {
   if (places) ids.forEach((_, place) => places.includes(place) && (ids[place] = model.mask));
   await check(id);
   const start = performance.now();
-  const both = await run(model, [ids, ids], masks);
+  const { logits, hidden } = await model.session.run(feeds([ids, ids], masks));
+  const both = splitRows(logits);
   const sets = both.map((logits, side) => {
     const best = largest(logits, Math.max(count, FEWEST), model.special);
     if (gold && !best.includes(gold[side])) best[best.length - 1] = gold[side];
@@ -133,6 +157,7 @@ async function joint({ id, model: name, text, places, count }) {
   });
   const [n, m] = sets.map((set) => set.length);
   const tables = { n, m, logA: new Float64Array(n * m), logB: new Float64Array(n * m) };
+  if (model.head) tables.head = await onePass(model, hidden, sets);
   const alone = both.map((logits, side) => logSoftmax(Float64Array.from(sets[side], (token) => logits[token])));
   Object.assign(tables, { logPa: alone[0], logPb: alone[1], logZa: new Float64Array(m), logZb: new Float64Array(n) });
   let done = 0;
@@ -228,11 +253,7 @@ async function tokens({ model: name, text }) {
   return { ids, tokens: ids.map((token) => names[token]), special: ids.map((token) => special.has(token)) };
 }
 
-const warm = async ({ id, model: name }) => {
-  const model = await load(id, name);
-  await run(model, [[2, model.mask, 3]], [1]); // the first pass is the slowest
-  return {};
-};
+const warm = async ({ id, model }) => void (await load(id, model));
 
 const kinds = { joint, fill, tokens, warm };
 
