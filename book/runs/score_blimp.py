@@ -1,16 +1,16 @@
 """Sentence scores on minimal pairs: is the grammatical sentence the more probable one?
 
-python -m book.runs.score_blimp --data blimp_even.tsv [--pairs 20]
+python -m book.runs.score_blimp --data blimp_even.tsv [--pairs 100]
 
-Of each of BLiMP's 67 phenomena, the first pairs, both sentences scored by every method. A pair is
-"known" if every word of it is one token: others are spelled in pieces. Results go to
-results/full/runs/score_blimp.json.
+A pair is "known" if every word of it is one token: others are spelled in pieces. Of each of BLiMP's
+67 phenomena all known pairs are scored by every method, then the first others up to ``--pairs`` of
+them together. Stored are the scores of the good sentences less those of the bad ones, the known
+pairs first. Results go to results/full/runs/score_blimp.json.
 """
 
 import argparse
 import csv
 from collections import defaultdict
-from itertools import islice
 from pathlib import Path
 
 from tqdm import tqdm
@@ -26,7 +26,9 @@ MODEL, SEED, ORDERS, BLOCK = "en-small", 0, 4, 10
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="uid, field, term, good, bad")
-    parser.add_argument("--pairs", type=int, default=20, help="pairs of each phenomenon at most")
+    parser.add_argument(
+        "--pairs", type=int, default=100, help="pairs of each phenomenon, if known or not"
+    )
     args = parser.parse_args()
     mlm = mlmjoint.load(MODEL, device="cpu")
     run = start_run(
@@ -45,32 +47,32 @@ def main() -> None:
     missing = [uid for uid in phenomena if not run.one(phenomenon=uid)]
     for start in tqdm(range(0, len(missing), BLOCK), disable=None):
         block = missing[start : start + BLOCK]
-        chosen = {uid: phenomena[uid][: args.pairs] for uid in block}
-        texts = [row[s] for uid in block for row in chosen[uid] for s in ("good", "bad")]
-        scores = {}
+        chosen, known = {}, {}
+        for uid in block:
+            rows = sorted(phenomena[uid], key=lambda row: not knows(mlm, row))
+            known[uid] = sum(knows(mlm, row) for row in rows)
+            chosen[uid] = rows[: max(known[uid], args.pairs)]
+        texts = [row[side] for uid in block for row in chosen[uid] for side in ("good", "bad")]
+        margins = {}
         for method in SCORES:
-            values = mlmjoint.score(mlm, texts, method, orders=ORDERS, seed=SEED)
-            values = iter([round(v, 4) for v in values])
-            pairs = iter(list(zip(values, values, strict=True)))
-            scores[method] = {uid: list(islice(pairs, len(chosen[uid]))) for uid in block}
+            values = iter(mlmjoint.score(mlm, texts, method, orders=ORDERS, seed=SEED))
+            margins[method] = {
+                u: [round(next(values) - next(values), 3) for _ in chosen[u]] for u in block
+            }
         for uid in block:
             facts = {key: phenomena[uid][0][key] for key in ("field", "term")}
-            parts = {method: scores[method][uid] for method in SCORES}
-            run.add(
-                phenomenon=uid, **facts, **coverage(mlm, phenomena[uid], args.pairs), scores=parts
-            )
+            counts = {"pairs": len(phenomena[uid]), "known": known[uid]}
+            parts = {method: margins[method][uid] for method in SCORES}
+            run.add(phenomenon=uid, **facts, **counts, margins=parts)
 
 
-def coverage(mlm, rows: list[dict], count: int) -> dict:
-    """How many pairs there are, how many are known, and which of the first ``count`` are."""
-    known = [all(knows(mlm, row[side]) for side in ("good", "bad")) for row in rows]
-    return {"pairs": len(rows), "known": sum(known), "first_known": known[:count]}
-
-
-def knows(mlm, text: str) -> bool:
-    """Every word of the text is one token."""
-    words = [word for word in mlm.tokenizer(text).word_ids() if word is not None]
-    return len(set(words)) == len(words)
+def knows(mlm, row: dict) -> bool:
+    """Every word of both sentences is one token."""
+    for side in ("good", "bad"):
+        words = [word for word in mlm.tokenizer(row[side]).word_ids() if word is not None]
+        if len(set(words)) < len(words):
+            return False
+    return True
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ class Reader:
         ids = torch.tensor(tokens, device=self.mlm.device) % len(self.head.bias)
         at, encoder = torch.tensor([0, 1], device=ids.device), Encoder(self.stack)
         expected = self.head.logits(features_at(self.model, ids, at, self.head))
-        gap = float((self.head.logits(encoder.hidden_at(ids, at)) - expected).abs().max())
+        found = self.head.logits(encoder.hidden_at(ids, at[:, None])[:, 0])
+        gap = float((found - expected).abs().max())
         tolerance = TOLERANCE.get(expected.dtype, 0.1) * max(1.0, float(expected.abs().max()))
         return encoder if gap <= tolerance else None
 
@@ -48,11 +49,11 @@ class Reader:
         count = at.shape[1]
         padding = None if self.stack is None else self.stack.padding_id
         plain = self.encoder is None or (padding is not None and bool((batch == padding).any()))
-        if count == 1 and not plain:
-            features = self.encoder.hidden_at(batch, at[:, 0].to(device))
-        else:  # (R, n, H), row by row
-            features = features_at(self.model, batch, at.t().to(device), self.head)
-            features = features.transpose(0, 1).flatten(0, 1)
+        if plain:  # (R, n, H)
+            features = features_at(self.model, batch, at.t().to(device), self.head).transpose(0, 1)
+        else:
+            features = self.encoder.hidden_at(batch, at.to(device))  # (n, R, H)
+        features = features.flatten(0, 1)  # row by row
         own, best = [], []
         step = max(1, CELLS // self.mlm.vocab_size)
         for part, tokens in zip(features.split(step), gold.flatten().split(step), strict=True):

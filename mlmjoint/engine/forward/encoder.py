@@ -26,15 +26,15 @@ Tensor = torch.Tensor
 
 
 class Encoder:
-    """The layers of a stack, the last one at one position of each sequence only."""
+    """The layers of a stack, the last one at the positions that are read only."""
 
     def __init__(self, stack: Stack):
         self.stack = stack
         self._space = lambda name, *shape: None  # batches of many sizes: no memory is kept
 
     def hidden_at(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        """Final hidden states at one position of each sequence without padding: (n, T), (n,) ->
-        (n, H).
+        """Final hidden states where sequences without padding are read: (n, T), (n, R) ->
+        (n, R, H).
         """
         layers, (n, length) = self.stack.layers, input_ids.shape
         places = self.stack.position_ids(input_ids[0])
@@ -47,8 +47,9 @@ class Encoder:
         for layer in layers[:-1]:
             x = self._feed_forward(layer, self._attention(layer, x, qkv))
             qkv = None
-        here = x[torch.arange(n, device=x.device), positions]
-        return self._feed_forward(layers[-1], self._last_attention(layers[-1], x, here))
+        rows, last = torch.arange(n, device=x.device), layers[-1]
+        read = [self._last_attention(last, x, x[rows, at]) for at in positions.unbind(1)]
+        return self._feed_forward(last, torch.stack(read, 1))
 
     def _attention(self, layer: Layer, x: Tensor, qkv: Tensor | None = None) -> Tensor:
         n, length, width = x.shape
