@@ -14,6 +14,7 @@ CORPORA = {"snli-dev": "SNLI dev", "snli": "SNLI", "xsum": "XSUM"}
 HEADINGS = {"u_nll": "U-PPL", "p_nll": "P-PPL", "a_kl": "A-KL", "g_kl": "G-KL"}
 HEADINGS["kl_true"] = "KL(truth ‖ joint)"
 HEADINGS |= {"a_rkl": "A-KL reversed", "g_rkl": "G-KL reversed", "a_jsd": "A-JSD", "g_jsd": "G-JSD"}
+HEADINGS["information"] = "information"
 RANKS = {f"recall_{k}": f"recall at {k}" for k in (1, 5, 10)}
 RANKS = {"rank": "rank", "reciprocal_rank": "reciprocal rank", **RANKS}
 RANKS |= {f"harsh_{name}": f"{heading}, harsh" for name, heading in RANKS.items()}

@@ -15,12 +15,13 @@ from .table import Entry, Sheet
 # Titles by which the pages look up a stored sheet.
 FAITHFUL, VARIANTS = "Faithfulness (nats)", "Variants of AG and HCB"
 JSD = "JSD between joints (nats)"
-REVERSED, RANKED = "Other divergences of conditionals (nats)", "Gold pair among candidates"
+REVERSED = "Other divergences of conditionals, and mutual information (nats)"
+RANKED = "Gold pair among candidates"
 INCONSISTENCY = "Inconsistency of the tables"
 PAIRED = "Paired sign-flip tests over examples, Holm's correction in each column"
 PERPLEXITIES = ("u_nll", "p_nll")
 DIVERGENCES = ("a_kl", "g_kl", "kl_true")
-OTHERS = ("a_rkl", "a_jsd", "g_rkl", "g_jsd")
+OTHERS = ("a_rkl", "a_jsd", "g_rkl", "g_jsd", "information")
 TESTED = ("u_nll", "p_nll", "a_kl", "g_kl")
 
 
