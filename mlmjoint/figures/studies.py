@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 
 from ..analysis.stats import Interval
 from ..names import PAPER, label
@@ -123,19 +124,10 @@ def _name_ends(axis, x: float, ends: Mapping[str, float], room: float = 0.042) -
         axis.annotate(label(name), (x, ends[name]), (1.06, height), **how)
 
 
-def spread(heights: Sequence[float], room: float) -> list[float]:
+def spread(heights: Sequence[float], room: float) -> np.ndarray:
     """Rising heights moved apart by at least ``room``; each crowd keeps its mean height."""
-
-    def bottom(crowd):
-        return float(np.mean(crowd)) - (len(crowd) - 1) / 2 * room
-
-    crowds: list[list[float]] = []  # of wanted heights
-    for height in heights:
-        crowds.append([height])
-        while len(crowds) > 1 and bottom(crowds[-1]) < bottom(crowds[-2]) + len(crowds[-2]) * room:
-            last = crowds.pop()
-            crowds[-1] += last
-    return [bottom(crowd) + k * room for crowd in crowds for k in range(len(crowd))]
+    steps = room * np.arange(len(heights))
+    return isotonic_regression(np.array(heights) - steps).x + steps
 
 
 @house_style()

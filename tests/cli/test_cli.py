@@ -156,34 +156,6 @@ class TestBadInput:
         refused(words, words[-1])
 
 
-class TestCheck:
-    @pytest.fixture
-    def places(self, tmp_path, monkeypatch):
-        """Fresh numbers of chapters 01 and 02 where reproduce writes, and a copy of older ones."""
-        monkeypatch.setenv("MLMJOINT_RESULTS", str(tmp_path / "results"))
-        monkeypatch.setenv("MLMJOINT_OUT", str(tmp_path / "out"))
-        monkeypatch.setenv("HOME", str(tmp_path))
-        for place, value in (("results", 9.0), ("out", 1.0), ("copy", 1.0)):
-            folder = tmp_path / place / "quick" / "chapters"
-            folder.mkdir(parents=True)
-            for number in ("01", "02"):
-                numbers = {"x": {"value": value, "tol": 0.1}}
-                (folder / f"{number}.json").write_text(json.dumps(numbers))
-        return tmp_path
-
-    def test_fresh_numbers_are_those_that_reproduce_has_written(self, places, capsys):
-        command = ["check", "--against", str(places / "copy")]
-        assert main(command) == 0
-        assert "2 numbers of profile quick, 0 outside" in capsys.readouterr().out
-        (places / "out" / "quick" / "chapters" / "02.json").unlink()
-        assert main(command) == 1
-        assert main([*command, "--only", "01"]) == 0
-
-    def test_an_unknown_chapter_is_named(self, places, refused):
-        command = ["check", "--against", "~/copy", "--only", "01", "77"]
-        refused(command, "no chapter '77' in profile quick; choose from 01, 02")
-
-
 def help_of(name, capsys) -> str:
     """A command's help, continued lines joined."""
     with pytest.raises(SystemExit) as stop:

@@ -6,7 +6,7 @@ from twins import random_tables
 
 from mlmjoint import METHODS, figures, joint
 from mlmjoint.analysis import Interval
-from mlmjoint.figures.studies import cluster_order, millis, spread
+from mlmjoint.figures.studies import cluster_order, millis
 from mlmjoint.names import LABELS
 
 ROWS = {"mlm": Interval(1.0, 0.5, 1.5), "ag": Interval(-0.2, -0.4, 0.1)}
@@ -182,18 +182,6 @@ class TestTraining:
         assert np.allclose(clash.lines[0].get_ydata(), [0.1, 0.4, 0.2])
         (band,) = clash.collections
         assert {0.05, 0.5} <= {round(y, 9) for y in band.get_paths()[0].vertices[:, 1]}
-
-    @pytest.mark.parametrize(
-        "heights, moved",
-        [
-            ([], []),
-            ([0.1, 0.5], [0.1, 0.5]),
-            ([0.5, 0.5], [0.45, 0.55]),
-            ([0.3, 0.5, 0.5, 0.62], [0.3, 0.44, 0.54, 0.64]),
-        ],
-    )
-    def test_names_in_a_crowd_move_apart_around_their_mean(self, heights, moved):
-        assert np.allclose(spread(heights, 0.1), moved)
 
 
 class TestJsd:
