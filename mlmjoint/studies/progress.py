@@ -3,13 +3,12 @@
 import math
 import statistics
 import sys
-import time
 from collections.abc import Sequence
 
 from tqdm import tqdm
 
-# Not tqdm's own time left, which forgets slow pairs: ours is the mean over this sitting.
-BAR = "{percentage:3.0f}% {bar} {n_fmt}/{total_fmt} {desc}"
+BAR = "{percentage:3.0f}% {bar} {n_fmt}/{total_fmt} ETA {remaining}{postfix}"
+LINE = "{n_fmt}/{total_fmt} pairs, {rate_inv_fmt}, {remaining} left{postfix}"
 EVERY = 60.0  # seconds between the lines of a log
 
 
@@ -21,44 +20,22 @@ def perplexities(method: str, records: Sequence[dict]) -> str:
     return f"{method} U-PPL {u:.4g} P-PPL {p:.4g}"
 
 
-class Progress:
-    """Counts finished pairs and shows the running perplexities of one construction.
+class Log(tqdm):
+    """A line from time to time instead of a bar."""
 
-    ``mode``: "bar", "log", "none", or "auto": a bar if standard error is a terminal, otherwise a
-    log.
+    def display(self, msg=None, pos=None) -> None:
+        if msg is None:  # at the end tqdm clears its line with an empty message
+            print(self, file=sys.stderr, flush=True)
+
+
+def progress_bar(total: int, done: int, mode: str) -> tqdm:
+    """Counts finished pairs. ``mode``: "bar", "log", "none", or "auto": a bar if standard error is
+    a terminal, otherwise a log.
     """
-
-    def __init__(self, total: int, done: Sequence[dict], method: str, mode: str = "none"):
-        auto = "bar" if sys.stderr.isatty() else "log"
-        self.mode, self.method = auto if mode == "auto" else mode, method
-        self.records, self._before = list(done), len(done)
-        how = {"disable": self.mode != "bar", "bar_format": BAR, "mininterval": 0}
-        self._bar = tqdm(total=total, initial=len(done), **how)
-        self._total, self._start, self._last_line = total, time.monotonic(), time.monotonic()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_) -> None:
-        self._bar.close()
-
-    def update(self, record: dict) -> None:
-        self.records.append(record)
-        now, count = time.monotonic(), len(self.records)
-        pace = (now - self._start) / (count - self._before)  # seconds a pair
-        left = _duration(pace * (self._total - count))
-        if self.mode == "bar":
-            text = f"ETA {left}  {perplexities(self.method, self.records)}"
-            self._bar.set_description_str(text, refresh=False)
-            self._bar.update()
-        elif self.mode == "log" and now - self._last_line >= EVERY:
-            self._last_line = now
-            pairs = f"{count}/{self._total} pairs, {pace:.3g} s a pair, {left} left"
-            line = f"{pairs}, {perplexities(self.method, self.records)}"
-            print(line, file=sys.stderr, flush=True)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    if mode == "auto":
+        mode = "bar" if sys.stderr.isatty() else "log"
+    # Smoothing would forget slow pairs: the time left is by the mean over this sitting.
+    how = {"total": total, "initial": done, "unit": "pair", "smoothing": 0, "miniters": 1}
+    if mode == "log":
+        return Log(**how, bar_format=LINE, mininterval=EVERY, delay=EVERY, leave=False)
+    return tqdm(**how, bar_format=BAR, mininterval=0, disable=mode != "bar")

@@ -12,7 +12,7 @@ from ..text import corpora, draw_pair, encode, text_vocabulary
 from . import manifest as manifests
 from .measure import Job
 from .plan import Plan
-from .progress import Progress
+from .progress import perplexities, progress_bar
 from .records import Study, Writer, load_study
 from .workers import engine_named
 
@@ -108,13 +108,17 @@ def run(
         finished = {record["sentence"] for record in writer.done}
         jobs_left = [job for job in jobs if job.sentence not in finished]
         work, noted = replace(plan, model=rooted(plan.model)), []
-        with Progress(len(jobs), writer.done, plan.headline, progress) as bar:
+        with progress_bar(len(jobs), len(finished), progress) as bar:
             for record in engine.run(jobs_left, mlm, work, truth) if jobs_left else ():
                 if engine.devices != noted:  # Ray's workers start one after the other
                     noted = list(engine.devices)
                     manifests.note(folder, manifest, engine)
                 writer.append(record)
-                bar.update(record)
+                writer.done.append(record)
+                if not bar.disable:
+                    quality = perplexities(plan.headline, writer.done)
+                    bar.set_postfix_str(quality, refresh=False)
+                bar.update()
                 if on_record is not None:
                     on_record(record)
     return load_study(folder)
