@@ -5,7 +5,6 @@ notebook to NN_name.ipynb in the same folder, which is committed; under any othe
 results/PROFILE/notebooks/, so that a small run never changes what the book shows.
 """
 
-import contextlib
 import os
 import re
 import shutil
@@ -19,6 +18,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 
@@ -158,7 +158,10 @@ def execute(source: Path, profile: str, device: str = "auto", title: str = ""):
     if device != "auto":
         parameters["device"] = device
     bar = {"desc": title or source.stem, "unit": "cell", "leave": False}
-    with tempfile.TemporaryDirectory() as empty, _kernel_environment():
+    # The kernel imports this package, whatever folder it runs in, and ends with this process.
+    path = [str(files.REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
+    kernel = {"PYTHONPATH": os.pathsep.join(path), lifeline.VARIABLE: str(os.getpid())}
+    with tempfile.TemporaryDirectory() as empty, patch.dict(os.environ, kernel):
         try:
             text = normalise(jupytext.read(source), source.stem)
             how = {"kernel_name": "python3", "cwd": empty}
@@ -170,19 +173,6 @@ def execute(source: Path, profile: str, device: str = "auto", title: str = ""):
             trace = ANSI.sub("", "\n".join(error.traceback))
             raise CellError(f"{source.name}: {what}\n{cell}\n{trace}") from None
     return normalise(notebook, source.stem)
-
-
-@contextlib.contextmanager
-def _kernel_environment():
-    """Make the kernel import this package, whatever folder it runs in, and end with us."""
-    before = dict(os.environ)
-    path = [str(files.REPOSITORY), *filter(None, [before.get("PYTHONPATH")])]
-    os.environ |= {"PYTHONPATH": os.pathsep.join(path), lifeline.VARIABLE: str(os.getpid())}
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def normalise(notebook, stem: str):
