@@ -1,7 +1,9 @@
 """Validate user input: paths, output folders, integers, text encoding."""
 
+import importlib
 import operator
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from .errors import InputError
@@ -42,6 +44,14 @@ def output_folder(out: str | os.PathLike) -> Path:
     return folder
 
 
+def package(name: str, purpose: str, install: str):
+    """An optional package, imported; ``install`` is what pip is to be given."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise InputError(f"{purpose} needs {name}; pip install '{install}'") from None
+
+
 def whole_number(value) -> int | None:
     """An integer of any library as an int, else None. A bool is a mistake, not an integer.
 
@@ -80,10 +90,15 @@ def index(name: str, value, size: int) -> int:
     return number
 
 
+def one_of(what: str, value, choices: Iterable[str]) -> None:
+    """Refuse a value that is not among the choices; ``what`` is what the error message calls it."""
+    if value not in (choices := list(choices)):
+        raise InputError(f"unknown {what} {value!r}; choose one of {', '.join(choices)}")
+
+
 def solver_options(tol=1e-5, solver="auto", iterations=None) -> None:
     """The options of the Arnold-Gokhale solver."""
-    if solver not in ("auto", "newton", "published"):
-        raise InputError(f"unknown solver {solver!r}; choose auto, newton or published")
+    one_of("solver", solver, ("auto", "newton", "published"))
     if not isinstance(tol, (int, float)) or not tol > 0:
         raise InputError(f"tol is {tol}; it must be positive, for example 1e-5")
     if iterations is not None:

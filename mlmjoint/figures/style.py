@@ -1,7 +1,6 @@
 """The house style of every figure, and the pieces that figures share."""
 
 import contextlib
-import importlib.util
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -26,8 +25,7 @@ def house_style():
 
 def check_path(path: str | Path) -> Path:
     """A path a figure can be written to, checked before any long work is done for it."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise InputError('figures need matplotlib; pip install "mlmjoint[figures]"')
+    checks.package("matplotlib", "a figure", "mlmjoint[figures]")
     path = checks.path(path)
     if path.suffix.lstrip(".").lower() not in FORMATS:
         raise InputError(f"cannot draw {str(path)!r}; end its name in .{', .'.join(FORMATS)}")

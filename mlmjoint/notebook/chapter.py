@@ -47,8 +47,7 @@ class Chapter:
     """One run of a chapter: ``Chapter("01", "quick").record("entropy", 1.2345, tol=0.01)``."""
 
     def __init__(self, number: str, profile: str):
-        if profile not in PROFILES:
-            raise InputError(f"unknown profile {profile!r}; choose one of {', '.join(PROFILES)}")
+        checks.one_of("profile", profile, PROFILES)
         self.number, self.profile = number, profile
         self.values, self.committed = {}, {}  # {name: {"value": ..., "tol": ...}}
         with contextlib.suppress(OSError, ValueError):  # no file yet, or one cut short

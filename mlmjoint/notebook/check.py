@@ -46,9 +46,8 @@ def rows(profile: str, against: str = "HEAD", only: list[str] | None = None) -> 
         remedy = f"run `mlmjoint reproduce --profile {profile}` and commit results/{profile}"
         raise InputError(f"{against} has no numbers for profile {profile!r}; {remedy}")
     out, known = [], sorted({*old, *new})
-    for number in (number for number in only or () if number not in known):
-        remedy = f"choose from {', '.join(known)}"
-        raise InputError(f"no chapter {number!r} in profile {profile}; {remedy}")
+    for number in only or ():
+        checks.one_of("chapter", number, known)
     for chapter in (number for number in known if not only or number in only):
         was, now = old.get(chapter, {}), new.get(chapter, {})
         for name in dict.fromkeys([*was, *now]):  # in the committed order

@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 import torch
 
-from .. import files, lifeline
+from .. import checks, files, lifeline
 from ..engine.device import pick_device
 from ..errors import InputError
 from ..studies import plan as results
@@ -125,9 +125,8 @@ def sources(only: list[str] | None = None) -> list[Path]:
     """The Markdown sources of the notebooks, ordered by number."""
     paths = sorted(folder().glob("[0-9][0-9]_*.md"))
     numbers = [path.name[:2] for path in paths]
-    unknown = [number for number in only or () if number not in numbers]
-    if unknown:
-        raise InputError(f"no chapter {unknown[0]!r}; choose from {', '.join(numbers)}")
+    for number in only or ():
+        checks.one_of("chapter", number, numbers)
     return [path for path in paths if not only or path.name[:2] in only]
 
 
@@ -146,13 +145,10 @@ def reproduce(source: Path, profile: str, device: str = "auto", title: str = "")
 
 def execute(source: Path, profile: str, device: str = "auto", title: str = ""):
     """The executed notebook, normalised, from an empty working folder."""
-    try:
-        import jupytext
-        import papermill
-        from papermill.exceptions import PapermillExecutionError
-    except ImportError:
-        remedy = "pip install 'mlmjoint[book]'"
-        raise InputError(f"papermill or jupytext is missing; {remedy}") from None
+    papermill, jupytext = (
+        checks.package(name, "running notebooks", "mlmjoint[book]")
+        for name in ("papermill", "jupytext")
+    )
     # The parameters cell already has these values; papermill would add a cell that repeats them.
     parameters = {"profile": profile} if profile != BOOK_PROFILE else {}
     if device != "auto":
@@ -167,7 +163,7 @@ def execute(source: Path, profile: str, device: str = "auto", title: str = ""):
             how = {"kernel_name": "python3", "cwd": empty}
             how["progress_bar"] = bar if sys.stderr.isatty() else False
             notebook = papermill.execute_notebook(text, None, parameters, **how)
-        except PapermillExecutionError as error:
+        except papermill.exceptions.PapermillExecutionError as error:
             what = f"cell {error.cell_index} failed with {error.ename}: {error.evalue}"
             cell = textwrap.indent(error.source, "    ")
             trace = ANSI.sub("", "\n".join(error.traceback))

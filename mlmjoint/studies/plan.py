@@ -9,7 +9,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import files
+from .. import checks, files
 from ..errors import InputError
 from ..names import METHODS, SCHEMES, check_methods
 from .records import MANIFEST, Study, load_study
@@ -38,10 +38,7 @@ class Plan:
 
     def __post_init__(self):
         object.__setattr__(self, "methods", tuple(check_methods(self.methods)))
-        if self.pairs not in SCHEMES:
-            raise InputError(
-                f"unknown pair scheme {self.pairs!r}; choose one of {', '.join(SCHEMES)}"
-            )
+        checks.one_of("pair scheme", self.pairs, SCHEMES)
         if (size := self.joint_size) is not None and not (self.as_published and size > 0):
             raise InputError(f"--joint-size {size} needs --as-published, and must be positive")
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from .. import checks
 from ..errors import InputError
 from ..models.mlm import MLM, load
 from ..text.toy_world import ToyTruth
@@ -129,7 +130,7 @@ def engine_named(engine, workers: int | None = None):
     if engine == "ray":
         return RayEngine(workers)
     if isinstance(engine, str):
-        raise InputError(f"unknown engine {engine!r}; choose one of {', '.join(ENGINES)}")
+        checks.one_of("engine", engine, ENGINES)
     return engine
 
 
@@ -138,10 +139,7 @@ def _connect():
     # No usage statistics; and workers without a GPU keep all the CPU's threads.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        import ray
-    except ImportError:
-        raise InputError('--engine ray needs Ray; pip install "mlmjoint[ray]"') from None
+    ray = checks.package("ray", "--engine ray", "mlmjoint[ray]")
     if ray.is_initialized():
         return ray, False
     address = os.environ.get("RAY_ADDRESS")

@@ -13,7 +13,6 @@ from ..errors import InputError
 from .pretrained import longest_text, pad_rows, word_pieces
 
 CHUNK = 1024  # sentences whose word vectors are in memory at once
-POOLS = ("mean", "first")
 
 
 @dataclass
@@ -118,8 +117,7 @@ def layer_vectors(
 
     Only one part is in memory at a time. A word that the tokenizer drops has the vector zero.
     """
-    if pool not in POOLS:
-        raise InputError(f"pool is {pool!r}; choose one of {', '.join(POOLS)}")
+    checks.one_of("pool", pool, ("mean", "first"))
     size, padding = checks.count("batch_size", batch_size), mlm.tokenizer.pad_token_id or 0
     longest = longest_text(mlm.model, mlm.tokenizer, mlm.max_length)
     for first in range(0, len(sentences), CHUNK):
@@ -208,6 +206,5 @@ def spread(sample: np.ndarray, how: str, top: int = 3):
         "centred": lambda v: v - mean,
         "z-scored": lambda v: (v - mean) / deviation,
     }
-    if how not in maps:
-        raise InputError(f"unknown map {how!r}; choose one of {', '.join([*maps, 'top removed'])}")
+    checks.one_of("map", how, [*maps, "top removed"])
     return maps[how]

@@ -47,8 +47,7 @@ def read_examples(spec: str, task: str) -> Examples:
     this value. For tagging the field holds words and the label tags, separated by spaces or as
     lists. Examples without a label are left out and counted.
     """
-    if task not in TASKS:
-        raise InputError(f"unknown task {task!r}; choose one of {', '.join(TASKS)}")
+    checks.one_of("task", task, TASKS)
     kind, path, fields, where = _parse(spec)
     if len(fields) != TASKS[task] + 1:
         raise InputError(
@@ -112,10 +111,7 @@ def _parse(spec: str) -> tuple[str, str, list[str], str]:
 
 def _hub_rows(name: str, split: str) -> Iterator[dict]:
     """Rows of a split; labels that the dataset stores as numbers come by their names."""
-    try:
-        import datasets
-    except ImportError:
-        raise InputError(f"{name} needs the package datasets; pip install datasets") from None
+    datasets = checks.package("datasets", name, "datasets")
     try:
         table = datasets.load_dataset(name, split=split or "train")
     except Exception as error:

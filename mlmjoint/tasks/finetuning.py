@@ -5,7 +5,6 @@ import json
 import math
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -226,10 +225,7 @@ def fit_task(
 
     Returns what a card says about training.
     """
-    if not find_spec("accelerate"):
-        raise InputError(
-            "accelerate is missing; install what training needs: pip install 'mlmjoint[tasks]'"
-        )
+    checks.package("accelerate", "training", "mlmjoint[tasks]")
     from ..train.loop import fit  # accelerate is an extra
 
     longest = longest_text(model, tokenizer, max_length)

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from .. import checks
 from ..errors import InputError
 
 SCHEMES = ("IO", "BIO", "BIOES")
@@ -54,8 +55,7 @@ def tags_of(entities: Iterable[Span], length: int, scheme: str = "BIO") -> list[
     >>> tags_of([Span(0, 1, "PER"), Span(3, 3, "LOC")], 4, "BIOES")
     ['B-PER', 'E-PER', 'O', 'S-LOC']
     """
-    if scheme not in SCHEMES:
-        raise InputError(f"unknown scheme {scheme!r}; choose one of {', '.join(SCHEMES)}")
+    checks.one_of("scheme", scheme, SCHEMES)
     tags = ["O"] * length
     for first, last, kind in entities:
         letters = ["I"] * (last - first + 1)

@@ -48,10 +48,7 @@ def _sentences(table, columns: list[str], split: str):
 
 def _open(name: str, split: str, folder: str):
     """One split as a table with the columns we need, and one line on where it came from."""
-    try:
-        import datasets
-    except ImportError:
-        raise InputError(f"{name} needs the package datasets; pip install datasets") from None
+    datasets = checks.package("datasets", name, "datasets")
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     known, variable = DATASETS[name], f"MLMJOINT_{name.upper()}"

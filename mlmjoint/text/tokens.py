@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 
+from .. import checks
 from ..errors import InputError
 from ..models.mlm import MLM
 from ..names import SCHEMES
@@ -82,8 +83,7 @@ def draw_pair(
     allowed as the first of a contiguous pair, so a sentence of one token gives (1, 2), the second
     of which is [SEP]; pass such a pair on with ``allow_special=True``.
     """
-    if scheme not in SCHEMES:
-        raise InputError(f"unknown pair scheme {scheme!r}; choose one of {', '.join(SCHEMES)}")
+    checks.one_of("pair scheme", scheme, SCHEMES)
     content = [t for t, is_special in enumerate(special_mask) if not is_special]
     numbers = _random_numbers(f"mlmjoint pair\x1f{seed}\x1f{scheme}\x1f{sentence_key}\x1f")
     if scheme == "contiguous":

@@ -3,7 +3,6 @@
 import copy
 import shlex
 from dataclasses import asdict, fields, replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -38,10 +37,7 @@ def train(data, out, recipe: str | Recipe = "scratch", **options) -> dict | None
     Run again after a kill, it resumes from the newest checkpoint. Returns the card; of several
     processes only the first writes and scores the model, and the others return None.
     """
-    if not find_spec("accelerate"):
-        raise InputError(
-            "accelerate is missing; install what training needs: pip install 'mlmjoint[train]'"
-        )
+    checks.package("accelerate", "training", "mlmjoint[train]")
     if not isinstance(recipe, Recipe):
         if recipe not in RECIPES:
             raise InputError(f"unknown recipe '{recipe}'; choose one of {', '.join(RECIPES)}")

@@ -92,7 +92,7 @@ class TestPair:
     def test_heatmap_without_matplotlib_is_refused_before_the_work(self, refused, monkeypatch):
         monkeypatch.setitem(sys.modules, "matplotlib", None)
         monkeypatch.setattr("mlmjoint.cli.pair.build", lambda *_: pytest.fail("asked the model"))
-        refused(["pair", MASKED, "--heatmap", "joint.svg"], 'pip install "mlmjoint[figures]"')
+        refused(["pair", MASKED, "--heatmap", "joint.svg"], "pip install 'mlmjoint[figures]'")
 
     def test_picture_of_the_first_page_was_drawn_with_the_model_that_is_shipped(self):
         shipped = mlmjoint.load("en-small", device="cpu").fingerprint

@@ -194,7 +194,7 @@ def test_failing_cell_is_shown_with_its_traceback_and_an_unknown_chapter_named(t
     assert "\x1b" not in shown
     assert "failed: 01_tiny" in shown
     assert cli.main(["reproduce", "--only", "07"]) == 2
-    assert "no chapter '07'; choose from 01" in capsys.readouterr().err
+    assert "unknown chapter '07'; choose one of 01" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -315,7 +315,7 @@ def test_check_without_anything_to_compare_says_what_to_do(repository, refused):
     for words, part in (
         (["--profile", "full"], "mlmjoint reproduce --profile full"),
         (["--against", "no-such-revision"], "no-such-revision"),
-        (["--only", "01", "07"], "no chapter '07' in profile quick; choose from 01"),
+        (["--only", "01", "07"], "unknown chapter '07'; choose one of 01"),
     ):
         refused(["check", *words], part)
 
