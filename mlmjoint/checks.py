@@ -1,9 +1,10 @@
 """Validate user input: paths, output folders, integers, text encoding."""
 
+import contextlib
 import importlib
 import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .errors import InputError
@@ -13,19 +14,28 @@ def path(value: str | os.PathLike) -> Path:
     """A path with its ``~`` expanded. It need not exist; raises InputError if it cannot be stat'ed
     (too long, no permission) or the home folder is unknown.
     """
-    try:
+    with one_line(f"cannot look up {str(value)!r}", "choose a different path"):
         expanded = Path(value).expanduser()
         expanded.exists()
-        return expanded
-    except (OSError, RuntimeError) as error:
-        raise InputError(
-            f"cannot look up {str(value)!r} ({reason(error)}); choose a different path"
-        ) from None
+    return expanded
+
+
+@contextlib.contextmanager
+def one_line(problem: str, remedy: str) -> Iterator[None]:
+    """What the block raises becomes one line for the user: the problem, its reason, the remedy."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{problem} ({reason(error)}); {remedy}") from None
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, without the number and the path that an OSError repeats."""
-    return getattr(error, "strerror", None) or str(error)
+    """What went wrong, on one line, without the number and the path that an OSError repeats."""
+    text = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
+    text = text.splitlines()[0]
+    return text if len(text) <= 160 else text[:157] + "..."
 
 
 def output_folder(out: str | os.PathLike) -> Path:
@@ -33,12 +43,8 @@ def output_folder(out: str | os.PathLike) -> Path:
     if not str(out).strip():
         raise InputError(f"--out {str(out)!r} names no folder; choose one, or . for this one")
     folder = path(out)
-    try:
+    with one_line(f"cannot make the folder '{folder}'", "choose a different --out"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"cannot make the folder '{folder}' ({reason(error)}); choose a different --out"
-        ) from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(f"cannot write to the folder '{folder}'; choose a different --out")
     return folder

@@ -77,7 +77,7 @@ def _line(args, sentence, value) -> str:
 def _start(path: Path, about: dict) -> int:
     """How many sentences a file holds already; it begins with what its scores are."""
     head = json.dumps(about, ensure_ascii=False) + "\n"
-    try:
+    with checks.one_line(f"cannot write to {path}", "choose a different --out"):
         before = path.read_text(encoding="utf-8") if path.exists() else ""
         if before and not before.startswith(head):
             raise InputError(
@@ -85,8 +85,4 @@ def _start(path: Path, about: dict) -> int:
             )
         kept = before[: before.rfind("\n") + 1] or head  # without a line that was cut short
         files.write_text(path, kept)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"cannot write to {path} ({checks.reason(error)}); choose a different --out"
-        ) from None
     return kept.count("\n") - 1

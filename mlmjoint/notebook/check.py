@@ -80,21 +80,15 @@ def committed(profile: str, against: str = "HEAD") -> dict[str, dict]:
 
 
 def _git(root: Path, *words: str) -> str:
-    try:
+    remedy = "give --against a revision, or a folder with a copy of results/"
+    with checks.one_line(f"git cannot read {words[-1]!r} in {root}", remedy):
         command = ["git", "-C", str(root), *words]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    except (FileNotFoundError, subprocess.CalledProcessError):
-        raise InputError(
-            f"git cannot read {words[-1]!r} in {root}; give --against a revision, or a folder "
-            "with a copy of results/"
-        ) from None
 
 
 def _read_folder(folder: Path) -> dict[str, dict]:
     out = {}
     for path in sorted(folder.glob("*.json")):
-        try:
+        with checks.one_line(f"{path} is not valid JSON", "restore it or run its chapter"):
             out[path.stem] = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            raise InputError(f"{path} is not valid JSON; restore it or run its chapter") from None
     return out

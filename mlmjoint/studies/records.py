@@ -4,7 +4,6 @@ A process may be killed at any byte. The manifest is replaced as a whole; a reco
 a line without its newline does not count: readers skip it, the next writer removes it.
 """
 
-import contextlib
 import itertools
 import json
 import math
@@ -104,7 +103,7 @@ def load_study(folder: str | os.PathLike) -> Study:
     if manifest is None:
         raise InputError(f"{folder} has no {MANIFEST}; give a folder that `mlmjoint study` wrote")
     path = folder / RECORDS
-    with _one_line(f"{path} cannot be read", "restore it"):
+    with checks.one_line(f"{path} cannot be read", "restore it"):
         data = path.read_bytes() if path.exists() else b""
     records = sorted(_parse(path, data, manifest), key=lambda record: record["index"])
     return Study(folder, manifest, records)
@@ -117,7 +116,7 @@ def read_manifest(folder: Path, complete: bool = True) -> dict | None:
     path = folder / MANIFEST
     if not path.exists():
         return None
-    with _one_line(f"{path} is damaged", "restore it or use another folder"):
+    with checks.one_line(f"{path} is damaged", "restore it or use another folder"):
         manifest = msgspec.json.decode(path.read_bytes(), type=dict)
         needed = FIELDS if complete else {"methods", *manifest}
         fields = {key: kind for key, kind in FIELDS.items() if key in needed}
@@ -130,7 +129,7 @@ def write_manifest(folder: Path, manifest: dict) -> None:
     path = folder / MANIFEST
     text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
     remedy = "fix that or choose a different --out: the old one is kept"
-    with _one_line(f"cannot write {path}", remedy):
+    with checks.one_line(f"cannot write {path}", remedy):
         files.write_text(path, text)
 
 
@@ -145,7 +144,7 @@ class Writer:
     def __enter__(self) -> "Writer":
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
         remedy = "fix the permissions or choose a different --out"
-        with _one_line(f"cannot write to {self.path}", remedy):
+        with checks.one_line(f"cannot write to {self.path}", remedy):
             self._file = os.open(self.path, flags, 0o644)
         try:
             self._lock()
@@ -170,7 +169,7 @@ class Writer:
         """Add one line and return when it is on the disk."""
         line = dumps(record).encode() + b"\n"
         remedy = "fix that and start again: the pairs done so far are kept"
-        with _one_line(f"cannot write to {self.path}", remedy):
+        with checks.one_line(f"cannot write to {self.path}", remedy):
             self._drop_torn_line()
             while line:
                 line = line[os.write(self._file, line) :]
@@ -243,7 +242,9 @@ def _parse(path: Path, data: bytes, manifest: dict) -> Iterator[dict]:
     expected, seen = _object(fields), {}
     remedy = "restore the file, or delete that line to have its pair measured again"
     for number, line in enumerate(data.split(b"\n")[:-1], 1):
-        with _one_line(f"line {number} of {path} is damaged", f"nothing was changed: {remedy}"):
+        with checks.one_line(
+            f"line {number} of {path} is damaged", f"nothing was changed: {remedy}"
+        ):
             record = msgspec.json.decode(line)
             if b'inf"' in line:
                 record = _restore(record)
@@ -268,12 +269,3 @@ def _object(fields: dict, example: dict | None = None) -> type:
         elif key not in kinds:  # null is how NaN is written
             kinds[key] = type(value) if isinstance(value, (str, list)) else float | None
     return TypedDict("Object", kinds)
-
-
-@contextlib.contextmanager
-def _one_line(problem: str, remedy: str) -> Iterator[None]:
-    """What the file system or a damaged file raises becomes one line for the user."""
-    try:
-        yield
-    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise InputError(f"{problem} ({checks.reason(error)}); {remedy}") from None

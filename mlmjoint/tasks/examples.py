@@ -6,7 +6,6 @@ from pathlib import Path
 
 from .. import checks, files
 from ..errors import InputError
-from ..models.checkpoints import first_line
 from ..text.corpora import records
 
 # The text fields that come before the label in a data argument.
@@ -112,13 +111,9 @@ def _parse(spec: str) -> tuple[str, str, list[str], str]:
 def _hub_rows(name: str, split: str) -> Iterator[dict]:
     """Rows of a split; labels that the dataset stores as numbers come by their names."""
     datasets = checks.package("datasets", name, "datasets")
-    try:
-        table = datasets.load_dataset(name, split=split or "train")
-    except Exception as error:
-        raise InputError(
-            f"cannot load {name} split {split or 'train'!r} ({first_line(error)}); check the id, "
-            "the split and the network"
-        ) from None
+    split, remedy = split or "train", "check the id, the split and the network"
+    with checks.one_line(f"cannot load {name} split {split!r}", remedy):
+        table = datasets.load_dataset(name, split=split)
     names = {}
     for column, feature in table.features.items():
         inner = getattr(feature, "feature", feature)  # of a list of labels, that of its items

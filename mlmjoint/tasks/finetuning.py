@@ -341,13 +341,10 @@ def finetune(
 def evaluate(folder, data: str, device="auto") -> dict:
     """The scores of a folder that :func:`finetune` wrote, on examples it was not trained on."""
     folder = checks.path(folder)
-    try:
+    remedy = "give a folder that mlmjoint finetune wrote"
+    with checks.one_line(f"'{folder}' has no card of a task", remedy):
         card = cards.read_card(folder)
         task, labels, longest = card["task"], card["labels"], card["max_length"]
-    except (OSError, ValueError, KeyError):
-        raise InputError(
-            f"'{folder}' has no card of a task; give a folder that mlmjoint finetune wrote"
-        ) from None
     examples = read_examples(data, task)
     model, tokenizer = open_model(HEADS[task == "tag"], str(folder))
     model.to(pick_device(device))

@@ -6,10 +6,11 @@ from pathlib import Path
 import torch
 from transformers import AutoModel, AutoTokenizer
 
+from .. import checks
 from ..engine.device import pick_device
 from ..errors import InputError
 from ..models import wheels
-from ..models.checkpoints import LOCAL, first_line, quiet, weight_files
+from ..models.checkpoints import LOCAL, quiet, weight_files
 from ..models.known import locate
 from ..models.mlm import MLM
 from ..train.recipes import MINILM
@@ -30,22 +31,17 @@ def open_model(auto, name: str, **options):
     """
     folder, _ = find(name)
     weights = weight_files(folder, name)
-    try:
-        with quiet():
-            model = auto.from_pretrained(
-                folder,
-                use_safetensors=weights[0].suffix == ".safetensors",
-                weights_only=True,
-                torch_dtype=torch.float32,
-                **LOCAL,
-                **options,
-            )
-            tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
-    except Exception as error:  # a folder of the user's: any exception becomes one line
-        raise InputError(
-            f"{name} cannot be opened as {auto.__name__} ({first_line(error)}); give an encoder "
-            "such as bert or roberta, written by save_pretrained"
-        ) from None
+    remedy = "give an encoder such as bert or roberta, written by save_pretrained"
+    with checks.one_line(f"{name} cannot be opened as {auto.__name__}", remedy), quiet():
+        model = auto.from_pretrained(
+            folder,
+            use_safetensors=weights[0].suffix == ".safetensors",
+            weights_only=True,
+            torch_dtype=torch.float32,
+            **LOCAL,
+            **options,
+        )
+        tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
     if not tokenizer.is_fast:
         raise InputError(
             f"the tokenizer of {name} gives no offsets; choose a model with a fast one"

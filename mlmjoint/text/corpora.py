@@ -188,11 +188,8 @@ def records(kind: str, path: Path) -> Iterator[tuple[int, dict]]:
             else:
                 yield number, dict(zip(header, cells, strict=True))
         elif line.strip():
-            try:
+            with checks.one_line(f"line {number} of {path} is not JSON", "fix it"):
                 record = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                why = getattr(error, "msg", None) or str(error)
-                raise InputError(f"line {number} of {path} is not JSON ({why}); fix it") from None
             yield number, record if isinstance(record, dict) else {}
 
 
@@ -227,13 +224,9 @@ def _text_rows(path: Path) -> Rows:
 
 def _lines(path: Path, newline: str | None) -> list[str]:
     """Lines, without a byte order mark. Not str.splitlines(), which also ends one at U+2028."""
-    try:
-        with open(path, encoding="utf-8-sig", newline=newline) as file:
-            return list(file)
-    except OSError as error:
-        raise InputError(f"cannot read {path} ({error.strerror}); give an existing file") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not UTF-8 text; convert it first") from None
+    failing = checks.one_line(f"cannot read {path}", "give an existing file of UTF-8 text")
+    with failing, open(path, encoding="utf-8-sig", newline=newline) as file:
+        return list(file)
 
 
 def _shipped_rows(name: str) -> Rows:

@@ -9,7 +9,6 @@ from pathlib import Path
 from .. import checks, files
 from ..errors import InputError
 from ..models import hub
-from ..models.checkpoints import first_line
 
 # Hub id, pinned commit, a split's file and its text columns.
 DATASETS = json.loads((files.DATA / "published.json").read_text(encoding="utf-8"))
@@ -77,13 +76,10 @@ def _read_folder(path: Path, name: str, split: str):
 
     if not path.is_dir():
         raise InputError(f"no folder '{path}' for {name}; give a datasets folder")
-    try:
+    form = f"one with {split}.parquet, {split}.jsonl or {split}.csv"
+    remedy = f"give a folder written by save_to_disk, or {form}"
+    with checks.one_line(f"{path} has no readable split {split!r}", remedy):
         if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
             data = datasets.load_from_disk(str(path))
             return data[split] if isinstance(data, datasets.DatasetDict) else data
         return datasets.load_dataset(str(path), split=split)
-    except Exception as error:
-        raise InputError(
-            f"{path} has no readable split {split!r} ({first_line(error)}); give a folder written "
-            f"by save_to_disk, or one with {split}.parquet, {split}.jsonl or {split}.csv"
-        ) from None

@@ -272,7 +272,7 @@ BAD_OPTIONS = {
     "half a pivot": ("hcb", {"pivot": 1.5}, r"pivot 1.5 is not a whole number"),
     "pivot text": ("hcb", {"pivot": "the"}, r"pivot 'the' is not a whole number; .* 0\.\.3"),
     "direction": ("hcb", {"direction": "up"}, "direction is 'up'; choose 'ab'"),
-    "solver": ("ag", {"solver": "sgd"}, "unknown solver 'sgd'; choose one of auto, newton, published"),
+    "solver": ("ag", {"solver": "sgd"}, "unknown solver 'sgd'; choose one of auto"),
     "negative tol": ("ag", {"tol": -1e-5}, "tol is -1e-05; it must be positive"),
     "tol nan": ("ag", {"tol": math.nan}, "tol is nan"),
     "tol text": ("ag", {"tol": "tight"}, "tol is tight"),

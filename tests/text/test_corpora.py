@@ -139,7 +139,7 @@ def refuse(spec, message, **options):
         ("text:{}", b"", "has no sentences"),
         ("text:{}", b"\n \n", "has no sentences"),
         ("jsonl:{}:s", b'{"s": null}', "has no sentences"),
-        ("text:{}", b"\xff\xfe\x00", "is not UTF-8 text; convert it first"),
+        ("text:{}", b"\xff\xfe\x00", "cannot read .*utf-8.*; give an existing file of UTF-8 text"),
         ("jsonl:{}:s", b'{"s": "a"}\n{', r"line 2 of .* is not JSON \(.*\); fix it"),
         ("jsonl:{}:s", b'{"s": "a", "n": ' + b"9" * 5000 + b"}", r"line 1 .* is not JSON \(.*dig"),
         ("jsonl:{}:s", b"[" * 100_000, r"line 1 of .* is not JSON \(.*recursion.*\); fix it"),
