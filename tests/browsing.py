@@ -56,11 +56,17 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-@pytest.fixture(scope="session")
-def address(built):
-    handler = functools.partial(QuietHandler, directory=str(built))
+def serve(folder: Path) -> http.server.ThreadingHTTPServer:
+    """A folder at a port of its own, until `shutdown` is called."""
+    handler = functools.partial(QuietHandler, directory=str(folder))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+@pytest.fixture(scope="session")
+def address(built):
+    server = serve(built)
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
 

@@ -1,7 +1,8 @@
 """Fixes for the theme and its extensions: scripts from other servers, wrong ARIA roles.
 
 Docstrings name an equation by its label, (eq-ag); on the page this becomes a link to it. Figures
-get a twin for dark pages, and figures and tables of chapters links to their cells and records.
+get a twin for dark pages, figures and tables of chapters links to their cells and records, and
+equations the definitions of their symbols.
 """
 
 import functools
@@ -14,9 +15,11 @@ from docutils import nodes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for book.make
 
-from book.make import dark, live, notebooks, provenance
+from book.make import dark, live, notebooks, provenance, symbols
 
 EQUATION = re.compile(r"\((?:book: )?(eq-[a-z]+(?:-[a-z]+)*)\)|\b(eq-[a-z]+(?:-[a-z]+)*)")
+
+GALLERY = "book/results"  # whose figures are loaded as the reader comes to them
 
 CONSTRUCTED = ("MLM", "Joint", "ArnoldGokhale")  # without a constructor on the API page
 
@@ -37,7 +40,11 @@ ROLES = (
 def fix_page(app, pagename, templatename, context, doctree):
     # Thebe needs an external server and declares its constants twice, an error on every page.
     if "script_files" in context:
-        context["script_files"][:] = [s for s in context["script_files"] if not _is_thebe(s)]
+        scripts = context["script_files"]
+        scripts[:] = [script for script in scripts if not _is(script, "thebe")]
+        if app.builder.name == "html" and any(_is(script, "tex-mml-chtml") for script in scripts):
+            for name in ("symbols-data.js", "symbols.js"):  # before MathJax starts
+                app.builder.add_js_file(name, priority=450, defer="defer")
     body = context.get("body")
     if body:
         for wrong, right in ROLES:
@@ -45,9 +52,16 @@ def fix_page(app, pagename, templatename, context, doctree):
         context["body"] = body
 
 
-def _is_thebe(script) -> bool:
+def _is(script, name: str) -> bool:
     attributes = getattr(script, "attributes", {})
-    return "thebe" in f"{getattr(script, 'filename', script)} {attributes.get('body', '')}".lower()
+    return name in f"{getattr(script, 'filename', script)} {attributes.get('body', '')}".lower()
+
+
+def add_filter(app):
+    # Web fonts draw the theme's icons; the script that draws them as SVG instead weighs 1.5 MB.
+    script = re.compile(r"<script [^>]*fontawesome[^>]*></script>")
+    filters = app.builder.templates.environment.filters if app.builder.format == "html" else {}
+    filters["without_icon_script"] = lambda text: script.sub("", text)
 
 
 def link_equations(app, what, name, obj, options, lines):
@@ -80,6 +94,8 @@ def add_dark_figures(app, doctree):
         other = image.copy()
         other["uri"] = "/" + Path(os.path.relpath(twin, app.srcdir)).as_posix()
         other["loading"] = "lazy"  # not loaded while the page is light
+        if app.env.docname == GALLERY:
+            image["loading"] = "lazy"
         image["classes"] += ["dark-light", "on-light"]
         other["classes"] += ["dark-light", "on-dark"]
         image.parent.insert(image.parent.index(image) + 1, other)
@@ -108,20 +124,23 @@ def name_commit(app, config):
     config.built_commit = provenance.commit()
 
 
-def write_models(app, error):
-    """Put the models of the live pages next to their scripts."""
+def write_data(app, error):
+    """Put the models of the live pages and the definitions of symbols next to their scripts."""
     if error is None and app.builder.name == "html":
-        live.write(Path(app.outdir) / "_static" / "live")
+        static = Path(app.outdir) / "_static"
+        live.write(static / "live")
+        (static / "symbols-data.js").write_text(symbols.script(), encoding="utf-8")
 
 
 def setup(app):
     app.add_config_value("built_commit", "", "html")  # another commit, other links on every page
     app.connect("config-inited", name_commit)
+    app.connect("builder-inited", add_filter)
     app.connect("doctree-read", add_dark_figures, priority=400)  # before images are collected
     app.connect("doctree-resolved", link_sources)
     app.connect("autodoc-process-signature", hide_constructors)
     app.connect("autodoc-process-docstring", link_equations)
     # After every extension has added its scripts.
     app.connect("html-page-context", fix_page, priority=900)
-    app.connect("build-finished", write_models)
+    app.connect("build-finished", write_data)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -10,8 +10,8 @@ is stored twice, and nothing is converted. `models.json` says what a page must k
 
 The graph reads ids (n, T) and one position per row (n,), and gives logits (n, V) and the last
 hidden state (n, H) at that position: in the last layer, queries and feed-forward run at that
-position alone. The head's graph reads the hidden states of both gaps (2, H), and gives log w (R,) and the
-components' logits (2R, V), first those at A.
+position alone. The head's graph reads the hidden states of both gaps (2, H), and gives log w (R,)
+and the components' logits (2R, V), first those at A.
 """
 
 import argparse

@@ -31,7 +31,15 @@ INTRO = """\
 Every table and every figure of `results/full` in one place, generated from the stored records.
 The chapters explain what they mean, and the [notation page](notation.md) defines each measure.
 Numbers in brackets are 95 % bootstrap intervals over examples (BCa). Perplexities are per token,
-divergences in nats.
+divergences in nats. A click on a heading sorts a table by it; a long table can be filtered, and
+what it shows saved as CSV.
+"""
+SCRIPTS = """\
+```{raw} html
+<link rel="stylesheet" href="../_static/tables/tables.css">
+<script src="../_static/tables/sortable.min.js"></script>
+<script src="../_static/tables/tables.js"></script>
+```
 """
 GLANCE = """\
 (results-at-a-glance)=
@@ -55,7 +63,7 @@ def page(_: str) -> str:
     """The whole page."""
     groups = grouped()
     tables = {cell: stored.read(cell) for cells in groups.values() for cell in cells}
-    lines = [*header("results"), INTRO, *_contents(groups), GLANCE, *_glance(tables)]
+    lines = [*header("results"), INTRO, SCRIPTS, *_contents(groups), GLANCE, *_glance(tables)]
     for title, cells in groups.items():
         lines += [f"({_anchor(title)})=", f"## {title}", ""]
         for cell in cells:

@@ -38,7 +38,7 @@ window.mlmjointLive = (() => {
       else question.reject(Object.assign(new Error(more.message), { cancelled: more.cancelled }));
     };
     worker.onerror = (event) => {
-      const error = new Error(`The model could not be started: ${event.message || "its script is missing"}.`);
+      const error = new Error(`The model could not be started: ${event.message || "its script could not be read"}.`);
       waiting.forEach(({ reject }) => reject(error));
       waiting.clear();
       worker = null;

@@ -32,7 +32,9 @@ const pause = () => new Promise((go) => setTimeout(go)); // lets a cancel messag
 const address = (name, file) => new URL(`${name}/${file}`, import.meta.url).href;
 
 async function download(name, file, heard = () => {}) {
-  const answer = await fetch(address(name, file));
+  const answer = await fetch(address(name, file)).catch(() => {
+    throw new Bad("The model could not be read: the connection is gone. Try again when it is back.");
+  });
   if (!answer.ok) throw new Bad(`${file} of the model ${name} is not there; is the folder _static/live complete?`);
   const total = Number(answer.headers.get("content-length")) || 0;
   const parts = [];
