@@ -7,6 +7,7 @@ import re
 import warnings
 from pathlib import Path
 
+from .. import checks
 from ..errors import InputError
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*bpe.codes")
@@ -29,7 +30,7 @@ def read_folder(folder: Path, name: str, dtype):
         options["use_safetensors"] = weights[0].suffix == ".safetensors"
         options["torch_dtype"] = dtype  # "dtype" since transformers 4.56, which knows both
         why = "the checkpoint is damaged, or belongs to another architecture than its config.json"
-        with _guard(f"the weights of {name} do not load", why):
+        with checks.one_line(f"the weights of {name} do not load", why):
             model, report = AutoModelForMaskedLM.from_pretrained(folder, **options)
     missing = sorted(key for key in report["missing_keys"] if not HARMLESS.search(key))
     if missing:
@@ -59,7 +60,7 @@ def weight_files(folder: Path, name: str) -> list[Path]:
             return [folder / single]
         index = folder / f"{single}.index.json"
         if index.is_file():
-            with _guard(f"cannot read {index}", "download the folder again"):
+            with checks.one_line(f"cannot read {index}", "download the folder again"):
                 named = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
             shards = [folder / shard for shard in sorted(set(named))]
             for lost in (shard.name for shard in shards if not shard.is_file()):
@@ -90,12 +91,6 @@ def quiet(bars: bool = False):
                 library.enable_progress_bar()
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, at most 160 characters of it."""
-    text = next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
-    return text if len(text) <= 160 else text[:157] + "..."
-
-
 def _read_config(folder: Path, name: str):
     """The configuration of a masked language model: of transformers, or an ExLM."""
     from transformers import CONFIG_MAPPING, MODEL_FOR_MASKED_LM_MAPPING, AutoConfig
@@ -106,7 +101,7 @@ def _read_config(folder: Path, name: str):
     if not path.is_file():
         raise InputError(f"{folder} has no config.json; give a folder written by save_pretrained")
     remedy = "choose an architecture that is part of transformers"
-    with _guard(f"the config.json of {name} cannot be used", remedy):
+    with checks.one_line(f"the config.json of {name} cannot be used", remedy):
         stored = json.loads(path.read_text(encoding="utf-8"))
         if "auto_map" in stored and stored.get("model_type") not in CONFIG_MAPPING:
             raise InputError(f"{name} comes with its own code, which is never run; {remedy}")
@@ -126,7 +121,7 @@ def _read_tokenizer(folder: Path, name: str):
     if not any(any(folder.glob(pattern)) for pattern in TOKENIZER_FILES):
         raise InputError(f"{folder} has no tokenizer; save it there with tokenizer.save_pretrained")
     remedy = "save it again with tokenizer.save_pretrained"
-    with _guard(f"the tokenizer of {name} does not load", remedy):
+    with checks.one_line(f"the tokenizer of {name} does not load", remedy):
         tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
     if tokenizer.mask_token_id is None:
         raise InputError(
@@ -141,20 +136,11 @@ def _check_weights(file: Path) -> None:
     from safetensors import safe_open
 
     if file.suffix == ".safetensors":
-        with _guard(f"{file} is damaged or not a safetensors file", "download or save it again"):
+        with checks.one_line(
+            f"{file} is damaged or not a safetensors file", "download or save it again"
+        ):
             safe_open(file, framework="pt").__enter__()
         return
     remedy = "a pickle that could run code is never loaded; save it as safetensors"
-    with _guard(f"{file} is damaged or contains more than weights", remedy):
+    with checks.one_line(f"{file} is damaged or contains more than weights", remedy):
         torch.load(file, map_location="meta", weights_only=True)
-
-
-@contextlib.contextmanager
-def _guard(problem: str, remedy: str):
-    """Read files that are not ours: any exception becomes one line for the user."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(f"{problem} ({first_line(error)}); {remedy}") from error

@@ -6,9 +6,9 @@ import re
 import sys
 from pathlib import Path
 
-from .. import files
+from .. import checks, files
 from ..errors import InputError
-from .checkpoints import first_line, quiet
+from .checkpoints import quiet
 
 WANTED = ("*.json", "*.txt", "*.model", "*bpe.codes")  # never *.py: no code of a model is run
 WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")  # in order of preference
@@ -96,9 +96,9 @@ def _explain(error: BaseException, name: str, revision: str | None) -> InputErro
     elif isinstance(error, errors.RepositoryNotFoundError):
         line = f"the hub has no public {name!r}; check the spelling, or log in"
     elif status is not None:
-        why = "too many requests" if status == 429 else first_line(error)
+        why = "too many requests" if status == 429 else checks.reason(error)
         line = f"the hub answers {status} for {name} ({why}); try later"
     else:
-        line = f"cannot get {name!r} from the hub, and it is not in the cache ({first_line(error)})"
-        line += "; check the network, or give a folder"
+        line = f"cannot get {name!r} from the hub, and it is not in the cache "
+        line += f"({checks.reason(error)}); check the network, or give a folder"
     return InputError(line)

@@ -114,14 +114,10 @@ def load_head(name: str | Path) -> PairHead:
         raise InputError(
             f"no pair head {str(name)!r}; give a folder of train-head or one of {known}"
         )
-    try:
+    with checks.one_line(f"the pair head {folder} is damaged", "train it again"):
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         head = PairHead(*(config[key] for key in ("width", "rank", "units", "about")))
         head.load_state_dict({k: v.float() for k, v in load_file(folder / WEIGHTS).items()})
-    except Exception as error:  # safetensors raises nothing narrower
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        problem = f"the pair head {folder} is damaged ({reason:.120})"
-        raise InputError(f"{problem}; train it again") from None
     return head.eval()
 
 

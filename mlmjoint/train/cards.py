@@ -10,8 +10,6 @@ import torch
 from huggingface_hub import ModelCard, ModelCardData
 
 from .. import checks, files
-from ..errors import InputError
-from ..models.checkpoints import first_line
 from .settings import EXLM
 
 CARD = "card.json"
@@ -56,17 +54,12 @@ def read_card(folder: Path) -> dict:
 
 def read_trials(path) -> dict:
     """The trial runs a card shows: {"what": words, "runs": [rows with the same keys]}."""
-    try:
+    remedy = "give a JSON object with words under 'what' and rows of the same keys under 'runs'"
+    with checks.one_line(f"cannot read trials '{path}'", remedy):
         trials = json.loads(checks.path(path).read_text(encoding="utf-8"))
-        if len({tuple(run.keys()) for run in trials["runs"]}) == 1 and trials["what"]:
-            return trials
-        reason = "rows of different keys"
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        reason = first_line(error)
-    raise InputError(
-        f"cannot read trials '{path}' ({reason}); give a JSON object with words under 'what' and "
-        "rows of the same keys under 'runs'"
-    )
+        if len({tuple(run.keys()) for run in trials["runs"]}) != 1 or not trials["what"]:
+            raise ValueError("rows of different keys")
+    return trials
 
 
 def render(card: dict, template: Path = TEMPLATE) -> ModelCard:

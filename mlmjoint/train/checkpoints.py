@@ -8,7 +8,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file, load_model, save_file, save_model
 
-from .. import files
+from .. import checks, files
 from ..errors import InputError
 from .settings import ADJUSTABLE, Settings
 
@@ -51,7 +51,8 @@ class Checkpoints:
         if not step:
             return {"seconds": 0.0, "cpu_seconds": 0.0, "best": None}
         folder = self.folder / f"checkpoint-{step}"
-        try:
+        damaged = f"checkpoint '{folder}' is damaged or of an earlier version"
+        with checks.one_line(damaged, "delete it to resume before it"):
             load_model(model, folder / "model.safetensors")
             if optimiser is not None:
                 moments = {}
@@ -60,11 +61,6 @@ class Checkpoints:
                     moments.setdefault(int(index), {})[name] = tensor
                 optimiser.load_state_dict({**optimiser.state_dict(), "state": moments})
             return json.loads((folder / "state.json").read_text())
-        except Exception:
-            raise InputError(
-                f"checkpoint '{folder}' is damaged or of an earlier version; delete it to resume "
-                "before it"
-            ) from None
 
 
 def check_plan(out: Path, step: int, settings: Settings, facts: dict) -> tuple[list[dict], int]:

@@ -14,7 +14,6 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 from .. import checks, files
 from ..errors import InputError
 from ..models import wheels
-from ..models.checkpoints import first_line
 from ..models.tokenizer import BERT_SPECIALS, build_tokenizer
 from ..text.toy_world import tokenizer as toy_tokenizer
 from .settings import Settings
@@ -126,7 +125,8 @@ def _untrained(recipe: Recipe, tokenizer, exlm: dict | None = None, **shape):
 def _from_encoder(recipe: Recipe, folder: Path, sentences):
     """The chosen layers and vocabulary rows of an encoder, under a fresh tied MLM head."""
     shape = ("hidden_size", "num_attention_heads", "intermediate_size", "layer_norm_eps")
-    try:
+    remedy = "give the folder of an unpacked BERT encoder, or leave out --initialiser"
+    with checks.one_line(f"the initialiser '{folder}' cannot be read", remedy):
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         full = Tokenizer.from_file(str(folder / "tokenizer.json"))
         full.no_padding(), full.no_truncation()
@@ -145,11 +145,6 @@ def _from_encoder(recipe: Recipe, folder: Path, sentences):
             layer = f"encoder.layer.{recipe.layers[int(number)]}." if number.isdigit() else ""
             state[name] = weights[layer + rest if layer else name]
         model.bert.load_state_dict(state)
-    except Exception as error:  # tokenizers raises nothing narrower
-        raise InputError(
-            f"the initialiser '{folder}' cannot be read ({first_line(error)}); give the folder of "
-            "an unpacked BERT encoder, or leave out --initialiser"
-        ) from None
     return model, tokenizer
 
 

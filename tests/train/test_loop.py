@@ -259,6 +259,6 @@ def test_no_process_outlives_its_launcher(number, tmp_path):
 
 def test_without_accelerate_one_line_says_what_to_install(text_file, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "accelerate", None)
-    with pytest.raises(InputError, match=r"accelerate is missing.*mlmjoint\[train\]"):
+    with pytest.raises(InputError, match=r"training needs accelerate.*mlmjoint\[train\]"):
         train([str(text_file)], tmp_path / "out")
     assert not (tmp_path / "out").exists()
