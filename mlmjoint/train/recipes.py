@@ -125,7 +125,7 @@ def _untrained(recipe: Recipe, tokenizer, exlm: dict | None = None, **shape):
 def _from_encoder(recipe: Recipe, folder: Path, sentences):
     """The chosen layers and vocabulary rows of an encoder, under a fresh tied MLM head."""
     shape = ("hidden_size", "num_attention_heads", "intermediate_size", "layer_norm_eps")
-    remedy = "give the folder of an unpacked BERT encoder, or leave out --initialiser"
+    remedy = "give a folder with BERT's config.json, tokenizer.json and model.safetensors"
     with checks.one_line(f"the initialiser '{folder}' cannot be read", remedy):
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         full = Tokenizer.from_file(str(folder / "tokenizer.json"))
