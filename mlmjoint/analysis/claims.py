@@ -17,6 +17,7 @@ Holm's correction is over the tests of one claim in one study. Intervals are 95 
 import html
 import math
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -53,28 +54,23 @@ class Claim:
         return self.verdict.removesuffix(" at this n")
 
 
+def sign(test: Comparison) -> int:
+    """1 if a test supports a claim, -1 if it speaks against it, 0 if it decides nothing."""
+    decided = test.significant and abs(test.interval.value) > RESOLUTION
+    return int(np.sign(test.interval.value)) if decided else 0
+
+
 def decide(tests: Sequence[Comparison]) -> str:
     """The verdict by the rule at the head of this module."""
-    if any(map(_failed, tests)):
-        return DENIED
-    return CONFIRMED if tests and all(map(_passed, tests)) else OPEN
-
-
-def _passed(test: Comparison) -> bool:
-    return test.significant and test.interval.value > RESOLUTION
-
-
-def _failed(test: Comparison) -> bool:
-    return test.significant and test.interval.value < -RESOLUTION
+    least = min(map(sign, tests), default=0)
+    return {1: CONFIRMED, 0: OPEN, -1: DENIED}[least]
 
 
 def decisive(tests: Sequence[Comparison]) -> Comparison:
     """The test that supports a claim least: the lowest mean of those that deny it, else of those
     that do not confirm it, else of all."""
-    failed = [t for t in tests if _failed(t)]
-    candidates = failed or [t for t in tests if not _passed(t)] or tests
     # ∞ − ∞ says less than any number.
-    return min(candidates, key=lambda t: (math.isnan(t.interval.value), t.interval.value))
+    return min(tests, key=lambda t: (sign(t), math.isnan(t.interval.value), t.interval.value))
 
 
 def _claim(study: Study, text: str, tests: Sequence[Comparison], reason: str) -> Claim:
@@ -90,8 +86,8 @@ def best(study: Study, metric: str = "p_nll", method: str = "ag", rivals=PAPER, 
     rivals = [name for name in rivals if name != method and name in study.methods]
     tests = compare(study, metric, [(name, method) for name in rivals], seed)
     weakest, own = decisive(tests), label(method)
-    better = [label(t.first) for t in tests if _failed(t)]
-    rest = [label(t.first) for t in tests if not _passed(t)]
+    better = [label(t.first) for t in tests if sign(t) < 0]
+    rest = [label(t.first) for t in tests if sign(t) < 1]
     if better:
         reason = f"{_list(better)} {'is' if len(better) == 1 else 'are'} significantly lower. "
     elif not rest:
@@ -172,8 +168,9 @@ def sometimes(claims: Sequence[Claim], where: str = "All studies") -> Claim:
     is denied only if every study denies it.
     """
     tests = with_holm([claim.tests[0] for claim in claims])
-    yes = [claim.study for claim, t in zip(claims, tests, strict=True) if _passed(t)]
-    no = sum(map(_failed, tests))
+    signs = [*map(sign, tests)]
+    yes = [claim.study for claim, one in zip(claims, signs, strict=True) if one > 0]
+    no = signs.count(-1)
     verdict = CONFIRMED if yes else DENIED if no == len(tests) else OPEN
     those = f" ({'; '.join(yes)})" if yes else ""
     reason = (
@@ -199,21 +196,18 @@ class Sentences(Shown):
 
 def tally(claims: Sequence[Claim]) -> Sheet:
     """How often each claim was confirmed, denied, or left open, over the studies."""
-    found: dict[str, list[str]] = {}
-    for claim in claims:
-        found.setdefault(claim.text, []).append(claim.verdict)
+    found = Counter((claim.text, claim.verdict) for claim in claims)
+    texts = dict.fromkeys(claim.text for claim in claims)
     verdicts = (CONFIRMED, DENIED, OPEN)
-    rows = [[text, *(Entry(some.count(v)) for v in verdicts)] for text, some in found.items()]
+    rows = [[text, *(Entry(found[text, verdict]) for verdict in verdicts)] for text in texts]
     return Sheet("Verdicts over the studies", ["claim", CONFIRMED, DENIED, "not decided"], rows)
 
 
 def grid(claims: Sequence[Claim]) -> Sheet:
     """Verdicts at a glance: a row for each study, a column for each claim."""
-    texts = list(dict.fromkeys(claim.text for claim in claims))
-    found: dict[str, dict[str, str]] = {}
-    for claim in claims:
-        found.setdefault(claim.study, {})[claim.text] = claim.short_verdict
-    rows = [[study, *map(verdicts.get, texts)] for study, verdicts in found.items()]
+    found = {(claim.study, claim.text): claim.short_verdict for claim in claims}
+    studies, texts = (list(dict.fromkeys(names)) for names in zip(*found, strict=True))
+    rows = [[study, *(found.get((study, text)) for text in texts)] for study in studies]
     return Sheet("Verdicts, study by study", ["study", *texts], rows)
 
 
