@@ -206,7 +206,7 @@ def tally(claims: Sequence[Claim]) -> Sheet:
 def grid(claims: Sequence[Claim]) -> Sheet:
     """Verdicts at a glance: a row for each study, a column for each claim."""
     found = {(claim.study, claim.text): claim.short_verdict for claim in claims}
-    studies, texts = (list(dict.fromkeys(names)) for names in zip(*found, strict=True))
+    studies, texts = (list(dict.fromkeys(key[k] for key in found)) for k in (0, 1))
     rows = [[study, *(found.get((study, text)) for text in texts)] for study in studies]
     return Sheet("Verdicts, study by study", ["study", *texts], rows)
 

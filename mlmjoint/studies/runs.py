@@ -15,7 +15,6 @@ from .. import files
 from ..errors import InputError
 
 RUNS = "runs"  # the folder within a profile
-ABOUT = ("command", "seed", "model", "data")  # what every run must say of itself
 LIBRARIES = ("mlmjoint", "torch", "transformers", "tokenizers", "numpy")
 
 
@@ -53,14 +52,14 @@ class Run:
         return row
 
 
-def start_run(name: str, device: str, profile: str = "full", **about) -> Run:
+def start_run(
+    name: str, device: str, profile: str = "full", *, command, seed, model, data, **about
+) -> Run:
     """A new run, or the stored one with the same description, whose rows need not be made again.
 
-    about: ``command``, ``seed``, ``model`` and ``data``, and whatever else decides the numbers
+    about: whatever decides the numbers besides the command, the seed, the model and the data
     """
-    missing = [key for key in ABOUT if key not in about]
-    if missing:
-        raise InputError(f"run {name!r} does not say its {missing[0]}; give {missing[0]}=")
+    about = {"command": command, "seed": seed, "model": model, "data": data, **about}
     path = files.profile_folder(profile) / RUNS / f"{name}.json"
     run = _read(path) if path.is_file() else Run(path, about)
     for key in {**run.about, **about}:
