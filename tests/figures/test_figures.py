@@ -6,7 +6,6 @@ from twins import random_tables
 
 from mlmjoint import METHODS, figures, joint
 from mlmjoint.analysis import Interval
-from mlmjoint.figures.studies import cluster_order, millis
 from mlmjoint.names import LABELS
 
 ROWS = {"mlm": Interval(1.0, 0.5, 1.5), "ag": Interval(-0.2, -0.4, 0.1)}
@@ -189,28 +188,19 @@ class TestJsd:
         [[0.0, 0.9, 0.01, 0.8], [0.9, 0, 0.85, 0.02], [0.01, 0.85, 0, 0.8], [0.8, 0.02, 0.8, 0]]
     )
 
-    def test_alike_joints_are_neighbours(self):
-        order = cluster_order(self.MATRIX)
-        assert sorted(map(sorted, (order[:2], order[2:]))) == [[0, 2], [1, 3]]
-
     def test_cells_hold_thousandths_in_the_order_of_the_labels(self):
         methods = ["mlm", "mrf", "hcb", "ag"]
         figure = figures.draw_jsd({"one": self.MATRIX, "two": self.MATRIX / 2}, methods)
         first, second, _ = figure.axes  # two panels and the scale
         names = texts(first.get_yticklabels())
         assert names == texts(second.get_xticklabels())
+        assert {*names[:2]} in ({"MLM", "HCB"}, {"MRF", "AG"})  # alike joints are neighbours
         for axis, shown in ((first, ("10", "20")), (second, ("5.0", "10"))):
             cells = {text.get_position(): text.get_text() for text in axis.texts if text.get_text()}
             assert len(cells) == 12
             assert cells[names.index("MLM") + 0.5, names.index("HCB") + 0.5] == shown[0]
             assert cells[names.index("AG") + 0.5, names.index("MRF") + 0.5] == shown[1]
             assert axis.get_ylim() == (4, 0)  # the first name is on top in both
-
-    @pytest.mark.parametrize(
-        "value, text", [(0.0411, "41"), (0.0094, "9.4"), (0.00096, "1.0"), (4e-5, "0.04")]
-    )
-    def test_thousandths(self, value, text):
-        assert millis(value) == text
 
 
 def test_matrices_share_one_scale_and_leave_masked_cells_blank():

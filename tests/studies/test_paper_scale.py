@@ -38,8 +38,6 @@ def paper_shape(folder, vocabulary):
         pytest.param("snli", "random", 1, PAPER, False, marks=pytest.mark.nightly),
         ("snli", "random", 1, LARGE, True),
         ("xsum", "contiguous", 2, SMALL, True),
-        ("snli", "contiguous", 2, SMALL, True),
-        ("xsum", "random", 2, SMALL, True),
     ],
 )
 def test_the_paper_s_studies(data, pairs, n, vocabulary, whole, tmp_path, monkeypatch):
