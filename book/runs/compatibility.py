@@ -17,12 +17,12 @@ from mlmjoint import conditionals, joints, load
 from mlmjoint.core.metrics import metrics
 from mlmjoint.files import cache_folder
 from mlmjoint.models import model_card
-from mlmjoint.studies import start_run
 from mlmjoint.text import ToyWorld
 from mlmjoint.train.compatibility import PASSES, SHARE
 from mlmjoint.train.recipes import RECIPES
 from mlmjoint.train.train import train
 
+from . import begin
 from .pairs import of_toy_world
 
 STEPS = 150
@@ -82,14 +82,9 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     parser.add_argument("--work", type=Path, default=cache_folder() / "runs" / "compatibility")
     args = parser.parse_args()
-    run = start_run(
-        "compatibility",
-        "cpu",
-        command="python -m book.runs.compatibility",
-        seed="of each row",
-        model=f"toy, trained on for {STEPS} steps, {SETTINGS}",
-        data=f"the toy world, {SHAPE.sentences} sentences; {PAIRS} pairs of each scheme",
-    )
+    model = f"toy, trained on for {STEPS} steps, {SETTINGS}"
+    data = f"the toy world, {SHAPE.sentences} sentences; {PAIRS} pairs of each scheme"
+    run = begin("compatibility", seed="of each row", model=model, data=data)
     world = ToyWorld()
     pairs = of_toy_world(world, PAIRS, PAIR_SEED)
     truths = {s: [world.true_joint(*pair) for pair in pairs[s]] for s in SCHEMES}

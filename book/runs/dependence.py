@@ -17,10 +17,11 @@ import mlmjoint
 from mlmjoint.analysis.stats import spearman
 from mlmjoint.analysis.truth import structure
 from mlmjoint.models.pair_head import load_head, pair_joint, shipped_heads
-from mlmjoint.studies import start_run
 from mlmjoint.tasks import mutual_information, proxies
 from mlmjoint.tasks.dependence import PROXIES
 from mlmjoint.text import corpus, draw_pair, encode, text_vocabulary
+
+from . import begin
 
 SEED = 7  # of sentences and pairs: other ones than the studies'
 THRESHOLD = 0.05  # nats: more is called dependent
@@ -57,10 +58,10 @@ def main() -> None:
     args = parser.parse_args()
     mlm = mlmjoint.load(args.model, device="cpu")
     head = load_head(args.model) if args.model in shipped_heads() else None
-    command = f"python -m book.runs.dependence --model {args.model} --n {args.n} --data {args.data}"
-    command += f" --top-k {args.top_k}" if args.top_k else ""
-    about = {"command": command, "seed": SEED, "model": args.model, "data": args.data}
-    run = start_run(f"dependence_{args.model}", "cpu", n=args.n, top_k=args.top_k, **about)
+    words = f"dependence --model {args.model} --n {args.n} --data {args.data}"
+    words += f" --top-k {args.top_k}" if args.top_k else ""
+    about = {"model": args.model, "data": args.data, "n": args.n, "top_k": args.top_k}
+    run = begin(f"dependence_{args.model}", words, SEED, **about)
     sentences, kept = corpus(args.data, args.n, SEED), text_vocabulary(mlm)
     text = None if kept is None else set(kept.tolist())
     done = {row["pair"] for row in run.select() if "pair" in row}

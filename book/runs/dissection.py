@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 import mlmjoint
-from mlmjoint.studies import start_run
 from mlmjoint.text import ToyWorld
 
+from . import begin
 from .pairs import drawn
 
 TOY = ("mlm", "mrf", "mrf-l", "hcb", "ag", "chain-ab", "chain-conf", "chain-geo", "gibbs")
@@ -100,9 +100,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=7)
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message="Arnold-Gokhale stopped")
-    about = {"command": "python -m book.runs.dissection", "seed": options.seed}
-    about |= {"model": "toy, en-small", "data": "toy, captions"}
-    ran = start_run("dissection", "cpu", candidates=CANDIDATES, **about)
+    about = {"model": "toy, en-small", "data": "toy, captions", "candidates": CANDIDATES}
+    ran = begin("dissection", seed=options.seed, **about)
     for scheme in mlmjoint.names.SCHEMES:
         toy(ran, options.toy, scheme, options.seed)
         english(ran, options.english, scheme, options.seed)

@@ -18,11 +18,11 @@ from mlmjoint.core.pairs import Pair
 from mlmjoint.core.reference import kl
 from mlmjoint.files import cache_folder
 from mlmjoint.models import model_card
-from mlmjoint.studies import start_run
 from mlmjoint.text import ToyWorld
 from mlmjoint.train.recipes import RECIPES
 from mlmjoint.train.train import train
 
+from . import begin
 from .pairs import of_toy_world
 
 FORMS = {
@@ -105,14 +105,8 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--work", type=Path, default=cache_folder() / "runs" / "exlm")
     args = parser.parse_args()
-    run = start_run(
-        "exlm",
-        "cpu",
-        command="python -m book.runs.exlm",
-        seed="of each row",
-        model=f"2 layers x 64, {SETTINGS}",
-        data=f"the toy world, {SHAPE.sentences} sentences; {PAIRS} pairs of each scheme",
-    )
+    data = f"the toy world, {SHAPE.sentences} sentences; {PAIRS} pairs of each scheme"
+    run = begin("exlm", seed="of each row", model=f"2 layers x 64, {SETTINGS}", data=data)
     world = ToyWorld()
     pairs = of_toy_world(world, PAIRS, PAIR_SEED)
     truths = {s: [world.true_joint(*pair) for pair in pairs[s]] for s in SCHEMES}

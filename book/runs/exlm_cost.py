@@ -13,11 +13,12 @@ import numpy as np
 import torch
 
 from mlmjoint.models import ExLM, ExLMConfig
-from mlmjoint.studies import start_run
 from mlmjoint.text import ToyWorld
 from mlmjoint.text.toy_world import tokenizer
 from mlmjoint.train.masking import AllMaskedBatches, path_loss
 from mlmjoint.train.settings import Settings
+
+from . import begin
 
 FORMS = {
     "plain": (1, "chain"),
@@ -31,9 +32,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=20)
     args = parser.parse_args()
-    command = f"python -m book.runs.exlm_cost --steps {args.steps}"
     about = {"model": "2 layers x 128, 4 states", "data": "the toy world, 64 sentences a step"}
-    run = start_run("exlm_cost", "cpu", command=command, seed=0, **about)
+    run = begin("exlm_cost", f"exlm_cost --steps {args.steps}", **about)
     if run.rows:
         return
     texts = ToyWorld().sample_text(64 * args.steps, 0)

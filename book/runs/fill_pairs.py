@@ -19,12 +19,13 @@ from tqdm import tqdm
 
 import mlmjoint
 from mlmjoint.files import sha256
-from mlmjoint.studies import start_run
 from mlmjoint.studies.records import load_study
 from mlmjoint.tasks import search
 from mlmjoint.tasks.predict import Predictor
 from mlmjoint.text import text_vocabulary
 from mlmjoint.text.corpora import corpus, parse
+
+from . import begin
 
 STUDY = {"en-small": "en-small-snli-dev", "toy": "toy-toy"}
 TOP, SEED = 10, 0
@@ -109,16 +110,11 @@ def check(mlm, ids: list[int], tables) -> dict:
 def results_of(mlm, spec):
     """The stored rows of a model's fillings."""
     toy = mlm.name == "toy"
-    return start_run(
-        "fill_pairs_toy" if toy else "fill_pairs",
-        "cpu",
-        command=f"python -m book.runs.fill_pairs --model {mlm.name} --data {spec.without_folder()}",
-        seed=SEED,
-        model={"name": mlm.name, "sha256": mlm.fingerprint},
-        data="toy" if toy else {"file": Path(spec.path).name, "sha256": sha256(Path(spec.path))},
-        top=TOP,
-        batches={"first": search.FIRST, "largest": search.LARGEST},
-    )
+    about = {"top": TOP, "batches": {"first": search.FIRST, "largest": search.LARGEST}}
+    about["model"] = {"name": mlm.name, "sha256": mlm.fingerprint}
+    file = {"file": Path(spec.path).name, "sha256": sha256(Path(spec.path))} if not toy else "toy"
+    words = f"fill_pairs --model {mlm.name} --data {spec.without_folder()}"
+    return begin("fill_pairs_toy" if toy else "fill_pairs", words, SEED, data=file, **about)
 
 
 def main() -> None:

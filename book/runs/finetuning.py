@@ -16,9 +16,10 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 from mlmjoint import files
-from mlmjoint.studies import start_run
 from mlmjoint.tasks import examples, finetuning, pretrained, tagging
 from mlmjoint.train.data import detokenise
+
+from . import begin
 
 CORPORA = {
     "sst": ("sentiment", "text,label3"),
@@ -205,14 +206,9 @@ def main() -> None:
     parser.add_argument("--numbers", nargs="+", type=int, default=[0], help="examples; 0 for all")
     args = parser.parse_args()
     used = [path for path in (args.data, args.dev) if path]
-    run = start_run(
-        f"finetuning-{args.corpus}",
-        "cpu",
-        command=f"python -m book.runs.finetuning {args.corpus}",
-        seed="in each row",
-        model="in each row",
-        data={Path(path).name: files.sha256(path) for path in used},
-    )
+    about = {"seed": "in each row", "model": "in each row"}
+    about["data"] = {Path(path).name: files.sha256(path) for path in used}
+    run = begin(f"finetuning-{args.corpus}", f"finetuning {args.corpus}", **about)
     parts = read(args.corpus, args.data, args.dev)
     baselines = {} if CORPORA[args.corpus][0] == "tag" else {"majority": lambda: majority(parts)}
     if args.corpus in ("sst", "snli"):

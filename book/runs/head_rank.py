@@ -15,11 +15,11 @@ import torch
 import mlmjoint
 from mlmjoint.models.pair_head import load_head, pair_joint
 from mlmjoint.names import SCHEMES
-from mlmjoint.studies import start_run
 from mlmjoint.studies.plan import read
 from mlmjoint.text import text_vocabulary
 from mlmjoint.train.pair_head import train_head
 
+from . import begin
 from .one_pass import score
 from .pairs import of_study
 
@@ -49,9 +49,8 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=50_000)
     parser.add_argument("--ranks", type=int, nargs="+", default=RANKS)
     args = parser.parse_args()
-    command = f"python -m book.runs.head_rank --work FOLDER --steps {args.steps}"
-    about = {"command": command, "seed": 0, "model": "toy", "data": "toy", "pairs": args.pairs}
-    run = start_run("head_rank", "cpu", steps=args.steps, **about)
+    about = {"model": "toy", "data": "toy", "pairs": args.pairs, "steps": args.steps}
+    run = begin("head_rank", f"head_rank --work FOLDER --steps {args.steps}", **about)
     mlm, work = mlmjoint.load("toy", device="cpu"), Path(args.work)
     kept = text_vocabulary(mlm)
     studies = {pairs: read("full", f"toy-toy-{pairs}") for pairs in SCHEMES}

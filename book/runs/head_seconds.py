@@ -13,15 +13,15 @@ import torch
 import mlmjoint
 from mlmjoint.engine.forward.routes import eval_mode
 from mlmjoint.models.pair_head import PairHead, pair_joint
-from mlmjoint.studies import start_run
+
+from . import begin
 
 REPEATS = 200
 
 
 def main() -> None:
-    command = "python -m book.runs.head_seconds"
-    about = {"command": command, "seed": 0, "model": "en-small", "data": "one sentence"}
-    run, mlm = start_run("head_seconds", "cpu", **about), mlmjoint.load("en-small", device="cpu")
+    run = begin("head_seconds", model="en-small", data="one sentence")
+    mlm = mlmjoint.load("en-small", device="cpu")
     pair = mlm.pair("A man is [MASK] [MASK] the street with a dog.")
     ids = pair.input_ids[None]
     for rank in (4, 8, 16):

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from mlmjoint.studies import start_run
+from . import begin
 
 VOCABULARY, WIDTH, LAYERS = 250_002, 768, 2
 TEXT = "w10 w20 <mask> w30 w40 <mask> w50"
@@ -76,14 +76,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="folder for the model")
     args = parser.parse_args()
-    run = start_run(
-        "large_vocabulary",
-        "cpu",
-        command="python -m book.runs.large_vocabulary --out FOLDER",
-        seed=0,
-        model=f"XLM-R, V = {VOCABULARY}, d = {WIDTH}, {LAYERS} layers, random weights",
-        data=TEXT,
-    )
+    model = f"XLM-R, V = {VOCABULARY}, d = {WIDTH}, {LAYERS} layers, random weights"
+    run = begin("large_vocabulary", "large_vocabulary --out FOLDER", model=model, data=TEXT)
     folder = args.out if (args.out / "config.json").is_file() else save_model(args.out)
     size = (folder / "model.safetensors").stat().st_size
     for k in CANDIDATES:

@@ -20,7 +20,6 @@ from mlmjoint.analysis import bootstrap, sign_flip
 from mlmjoint.files import sha256
 from mlmjoint.models import wheels
 from mlmjoint.models.checkpoints import save_folder
-from mlmjoint.studies import start_run
 from mlmjoint.text.corpora import parse
 from mlmjoint.train import nsp
 from mlmjoint.train.data import words
@@ -28,6 +27,8 @@ from mlmjoint.train.loop import fit
 from mlmjoint.train.masking import masked_log_probs, set_dropout
 from mlmjoint.train.recipes import MINILM, RECIPES, initialise
 from mlmjoint.train.settings import Settings
+
+from . import begin
 
 RECIPE = replace(RECIPES["en-full"], name="nsp", vocab_size=8_000, max_length=64)
 SETTINGS = Settings(
@@ -48,11 +49,10 @@ def main() -> None:
     spec = parse(args.data)
     documents = nsp.read_documents(args.data)
     train, test = nsp.split_documents(documents, HELD_OUT, SEED)
-    run = start_run(
+    run = begin(
         "nsp",
-        "cpu",
-        command=f"python -m book.runs.nsp --data {spec.without_folder()} --out FOLDER",
-        seed=SEED,
+        f"nsp --data {spec.without_folder()} --out FOLDER",
+        SEED,
         model=f"{MINILM.source}, {len(RECIPE.layers)} layers, {RECIPE.vocab_size} tokens",
         data={"file": Path(spec.path).name, "sha256": sha256(Path(spec.path))},
         documents={"training": len(train), "held out": len(test)},

@@ -16,11 +16,11 @@ from mlmjoint import files
 from mlmjoint.core.reference import kl
 from mlmjoint.models.pair_head import HEADS, WEIGHTS, head_card, load_head, pair_joint
 from mlmjoint.names import SCHEMES
-from mlmjoint.studies import start_run
 from mlmjoint.studies.plan import read
 from mlmjoint.text import text_vocabulary
 from mlmjoint.text.corpora import parse
 
+from . import begin
 from .pairs import of_study
 
 STUDIES = {"toy": "toy-toy", "en-small": "en-small-snli-dev"}
@@ -53,10 +53,10 @@ def main() -> None:
     mlm, head = mlmjoint.load(args.model, device="cpu"), load_head(args.head or args.model)
     bare = str(parse(args.data).without_folder())
     digest = files.sha256(Path(args.head or HEADS / args.model) / WEIGHTS)
-    command = f"python -m book.runs.one_pass --model {args.model} --data {bare}"
-    command += f" --head {Path(args.head).name}" if args.head else ""
-    about = {"command": command, "seed": 0, "model": args.model, "data": bare}
-    run = start_run(f"one_pass_{args.model}", "cpu", head=head.config, sha256=digest, **about)
+    words = f"one_pass --model {args.model} --data {bare}"
+    words += f" --head {Path(args.head).name}" if args.head else ""
+    about = {"model": args.model, "data": bare, "head": head.config, "sha256": digest}
+    run = begin(f"one_pass_{args.model}", words, **about)
     training = head_card(args.head or args.model)
     for row in training["evaluation"]:
         if run.one(held_out=row["pairs"]) is None:

@@ -13,10 +13,11 @@ import numpy as np
 from mlmjoint import files, load
 from mlmjoint.analysis import bootstrap
 from mlmjoint.models import pair_head
-from mlmjoint.studies import start_run
 from mlmjoint.tasks import examples, finetuning
 from mlmjoint.tasks.prompts import HEAD, SENTIMENT, zero_shot
 from mlmjoint.train.data import detokenise
+
+from . import begin
 
 METHODS = ("mlm", "mrf", "ag", "chain-ab", "chain-geo")
 LABELS = list(SENTIMENT)
@@ -109,15 +110,8 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("-n", type=int, default=600, help="test sentences")
     args = parser.parse_args()
-    run = start_run(
-        "prompts",
-        "cpu",
-        command="python -m book.runs.prompts",
-        seed=0,
-        model="in each row",
-        data={Path(args.data).name: files.sha256(args.data)},
-        sentences=args.n,
-    )
+    data = {Path(args.data).name: files.sha256(args.data)}
+    run = begin("prompts", model="in each row", data=data, sentences=args.n)
     test = read(args.data, "test", args.n, 0)
     data = read(args.data, "train", 10_000, 0)
     prompting(run, load("en-small", device="cpu"), test, data.part(range(200)))

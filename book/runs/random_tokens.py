@@ -11,10 +11,11 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from mlmjoint.studies import start_run
 from mlmjoint.train.recipes import RECIPES
 from mlmjoint.train.settings import CHOICES
 from mlmjoint.train.train import train
+
+from . import begin
 
 SENTENCES, STEPS, BATCH = 40_000, 600, 64
 KINDS = CHOICES["random_tokens"]
@@ -28,14 +29,10 @@ def main() -> None:
     toy = RECIPES["toy"]
     settings = replace(toy.settings, steps=STEPS, batch_size=BATCH)
     recipe = replace(toy, sentences=SENTENCES, snapshots=(), settings=settings)
-    run = start_run(
-        "random_tokens",
-        "cpu",
-        command="python -m book.runs.random_tokens --out FOLDER",
-        seed="0 and up, one model of each kind for each",
-        model=f"the toy recipe's shape, {STEPS} steps of {settings.batch_size}",
-        data=f"{SENTENCES} sentences of the toy world",
-    )
+    about = {"seed": "0 and up, one model of each kind for each"}
+    about["model"] = f"the toy recipe's shape, {STEPS} steps of {settings.batch_size}"
+    about["data"] = f"{SENTENCES} sentences of the toy world"
+    run = begin("random_tokens", "random_tokens --out FOLDER", **about)
     for seed in range(args.seeds):
         for kind in KINDS:
             if run.one(random_tokens=kind, seed=seed):

@@ -22,7 +22,6 @@ from mlmjoint import files
 from mlmjoint.cli import study as command
 from mlmjoint.errors import InputError
 from mlmjoint.studies import plan as plans
-from mlmjoint.studies import start_run
 from mlmjoint.studies.measure import Measurer
 from mlmjoint.studies.plan import Plan
 from mlmjoint.studies.records import RECORDS, Study, write_manifest
@@ -30,7 +29,7 @@ from mlmjoint.studies.study import run
 from mlmjoint.studies.workers import LocalEngine, device_name
 from mlmjoint.text import corpora
 
-from . import fill_pairs
+from . import begin, fill_pairs
 
 FOLDER = "remeasured"
 LEFT_OUT = ("seconds", "passes", "residual")  # of machines and solvers, not of pairs
@@ -147,11 +146,12 @@ def main() -> int:
     parser.add_argument("--texts", type=Path, metavar="DIR")
     parser.add_argument("--fillings", type=int, default=0, metavar="N", help="pairs to check")
     options = parser.parse_args()
-    about = {"command": "python -m book.runs.remeasure STUDY --texts DIR", "seed": 0}
-    about |= {"model": "of each study", "data": "of each study"}
+    about = {"model": "of each study", "data": "of each study"}
     for name in options.studies:
         row = remeasure(name, options.first, options.texts, options.fillings)
-        ran = start_run("remeasured", "cpu", **about)  # another process may have added to it
+        ran = begin(
+            "remeasured", "remeasure STUDY --texts DIR", **about
+        )  # another process may have added to it
         ran.rows = [other for other in ran.rows if other["study"] != name]
         ran.add(**row)
         worst = max(row["relative"], key=row["relative"].get)

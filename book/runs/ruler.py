@@ -14,10 +14,10 @@ import torch
 
 import mlmjoint
 from mlmjoint.names import SCHEMES
-from mlmjoint.studies import start_run
 from mlmjoint.studies.records import RULER
 from mlmjoint.text import ToyWorld
 
+from . import begin
 from .pairs import drawn
 
 METHODS = ("mlm", "mrf", "hcb", "ag", "chain-ab", "chain-ba", "chain-geo", "gibbs")
@@ -59,12 +59,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=7)
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message="Arnold-Gokhale stopped")
-    about = {"command": "python -m book.runs.ruler", "seed": options.seed}
-    about |= {"model": "toy, its snapshots, en-small", "data": "toy, captions"}
-    ran = start_run("ruler", "cpu", candidates=CANDIDATES, **about)
+    about = {"model": "toy, its snapshots, en-small", "data": "toy, captions"}
+    ran = begin("ruler", seed=options.seed, candidates=CANDIDATES, **about)
     names = [name for name in mlmjoint.available() if name.startswith("toy-step-")]
-    cells = [("toy", "toy", options.toy)]
-    cells += [("en-small", "captions", options.english)]
+    cells = [("toy", "toy", options.toy), ("en-small", "captions", options.english)]
     cells += [(name, "toy", options.snapshots) for name in names]
     for model, data, n in cells:
         for scheme in SCHEMES:

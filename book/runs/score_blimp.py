@@ -17,8 +17,9 @@ from tqdm import tqdm
 
 import mlmjoint
 from mlmjoint.files import sha256
-from mlmjoint.studies import start_run
 from mlmjoint.tasks.score import SCORES
+
+from . import begin
 
 MODEL, SEED, ORDERS, BLOCK = "en-small", 0, 4, 10
 
@@ -31,15 +32,10 @@ def main() -> None:
     )
     args = parser.parse_args()
     mlm = mlmjoint.load(MODEL, device="cpu")
-    run = start_run(
-        "score_blimp",
-        "cpu",
-        command=f"python -m book.runs.score_blimp --data {args.data.name} --pairs {args.pairs}",
-        seed=SEED,
-        model={"name": MODEL, "sha256": mlm.fingerprint},
-        data={"file": args.data.name, "sha256": sha256(args.data)},
-        orders=ORDERS,
-    )
+    words = f"score_blimp --data {args.data.name} --pairs {args.pairs}"
+    data = {"file": args.data.name, "sha256": sha256(args.data)}
+    model = {"name": MODEL, "sha256": mlm.fingerprint}
+    run = begin("score_blimp", words, SEED, model=model, data=data, orders=ORDERS)
     phenomena = defaultdict(list)
     with open(args.data, encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):

@@ -10,9 +10,10 @@ import argparse
 import math
 
 import mlmjoint
-from mlmjoint.studies import start_run
 from mlmjoint.tasks.score import SCORES
 from mlmjoint.text import ToyWorld
+
+from . import begin
 
 MODEL, SEED = "toy", 2024
 ORDERS = (1, 2, 8)
@@ -23,14 +24,9 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=500)
     args = parser.parse_args()
     mlm, world = mlmjoint.load(MODEL, device="cpu"), ToyWorld()
-    run = start_run(
-        "score_toy",
-        "cpu",
-        command=f"python -m book.runs.score_toy --sentences {args.sentences}",
-        seed=SEED,
-        model={"name": MODEL, "sha256": mlm.fingerprint},
-        data="toy",
-    )
+    model = {"name": MODEL, "sha256": mlm.fingerprint}
+    words = f"score_toy --sentences {args.sentences}"
+    run = begin("score_toy", words, SEED, model=model, data="toy")
     sentences = [sentence.text for sentence in world.sample(args.sentences, SEED)]
     lengths = [len(sentence.split()) for sentence in sentences]
     whole = sum(world.length_mass.values())

@@ -13,8 +13,9 @@ import numpy as np
 
 from mlmjoint import files
 from mlmjoint.analysis import bootstrap, sign_flip
-from mlmjoint.studies import start_run
 from mlmjoint.tasks import anisotropy, load_encoder, senses, spread
+
+from . import begin
 
 MAPS = ("raw", "centred", "z-scored", "top removed")
 SAMPLE = 4000  # word vectors for the measures of spread
@@ -153,14 +154,8 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["minilm", "en-small"])
     args = parser.parse_args()
     used = args.semcor, args.allwords, args.coarse
-    run = start_run(
-        "senses",
-        "cpu",
-        command="python -m book.runs.senses",
-        seed=0,
-        model="in each row",
-        data={Path(path).name: files.sha256(path) for path in used},
-    )
+    data = {Path(path).name: files.sha256(path) for path in used}
+    run = begin("senses", model="in each row", data=data)
     semcor, _ = read_wordnet(args.semcor)
     allwords, sets = read_wordnet(args.allwords)
     words, frequent = read_coarse(args.coarse)

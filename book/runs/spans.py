@@ -25,8 +25,10 @@ import mlmjoint
 from mlmjoint.core.reference import kl
 from mlmjoint.files import sha256
 from mlmjoint.spans import SPAN_METHODS
-from mlmjoint.studies import Run, start_run
+from mlmjoint.studies import Run
 from mlmjoint.text import ToyWorld, corpora, corpus
+
+from . import begin
 
 SEED = 18
 SHORTEST = 8  # words, so that something is left around five gaps
@@ -110,8 +112,7 @@ def run_part(part: str, n: int, data: str | None) -> Run:
         about["data"] = f"toy world, seed {SEED}, {SHORTEST} words or more"
         sample = (s.text for s in world.sample(4 * n, SEED))
         texts = [mlm.encode(t) for t in sample if len(t.split()) >= SHORTEST]
-    command = f"python -m book.runs.spans {part}"
-    run = start_run(f"spans-{part}", "cpu", command=command, seed=SEED, **about)
+    run = begin(f"spans-{part}", f"spans {part}", SEED, **about)
     done = {(row["span"], row["k"]) for row in run}
     for number in tqdm(range(n), desc=part, disable=None):
         scheme, ids = SCHEMES[number % 2], texts[number]

@@ -18,10 +18,11 @@ import torch
 import mlmjoint
 from mlmjoint import files
 from mlmjoint.models.pair_head import HEADS, WEIGHTS, load_head
-from mlmjoint.studies import start_run
 from mlmjoint.tasks import Strategy, chain_pairs, draw_texts, head_pairs, score_texts
 from mlmjoint.text import ToyWorld, corpus, encode
 from mlmjoint.text.corpora import parse
+
+from . import begin
 
 SAMPLE_SEED = 5  # of the sentences scored: the studies draw theirs with seed 0
 
@@ -49,15 +50,8 @@ def by_length(mlm, sentences) -> dict[int, torch.Tensor]:
 
 def measure(mlm, texts, strategy, world, seed) -> dict:
     """Lists over sentences: ``nll`` of the procedure, ``truth`` that of the grammar, in nats."""
-    out = {
-        "nll": [],
-        "tokens": [],
-        "passes": [],
-        "truth": [],
-        "grammatical": [],
-        "written_passes": [],
-    }
-    bigrams = []
+    columns = ("nll", "tokens", "passes", "truth", "grammatical", "written_passes")
+    out, bigrams = {name: [] for name in columns}, []
     for length, ids in texts.items():
         found = score_texts(mlm, ids, strategy)
         out["nll"] += [round(-x, 4) for x in found.log_prob.tolist()]
@@ -85,11 +79,11 @@ def main() -> None:
     args = parser.parse_args()
     mlm, head = mlmjoint.load(args.model, device="cpu"), load_head(args.model)
     bare = str(parse(args.data).without_folder())
-    command = f"python -m book.runs.two_tokens --model {args.model} --n {args.n}"
-    command += f" --data {bare}" if bare != "toy" else ""
-    about = {"command": command, "seed": SAMPLE_SEED, "model": args.model, "data": bare}
-    digest = files.sha256(HEADS / args.model / WEIGHTS)
-    run = start_run(f"two_tokens_{args.model}", "cpu", n=args.n, head=digest, **about)
+    words = f"two_tokens --model {args.model} --n {args.n}"
+    words += f" --data {bare}" if bare != "toy" else ""
+    about = {"model": args.model, "data": bare, "n": args.n}
+    about["head"] = files.sha256(HEADS / args.model / WEIGHTS)
+    run = begin(f"two_tokens_{args.model}", words, SAMPLE_SEED, **about)
     world = ToyWorld() if args.data == "toy" else None
     texts = by_length(mlm, corpus(args.data, args.n, SAMPLE_SEED))
     for name, (curve, strategy) in strategies(mlm, head).items():
