@@ -26,6 +26,29 @@ def tiny(tokenizer):
     return BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **sizes))
 
 
+def truth_model(world):
+    """A perfect MLM: at one mask or two its logits are the toy grammar's distributions."""
+    import torch
+
+    class Truth(torch.nn.Module):
+        config = type("Config", (), {"model_type": "truth"})
+
+        def forward(self, input_ids, attention_mask):
+            logits = torch.zeros(*input_ids.shape, len(world.vocab), dtype=torch.float64)
+            for row, ids in enumerate(input_ids):
+                ids = ids[: int(attention_mask[row].sum())].tolist()
+                masks = [t for t, token in enumerate(ids) if token == world.ids["[MASK]"]]
+                if len(masks) == 2:
+                    joint = world.true_joint(ids, *masks)
+                    logits[row, masks[0]] = joint.logsumexp(1)
+                    logits[row, masks[1]] = joint.logsumexp(0)
+                else:
+                    logits[row, masks[0]] = world.true_conditional(ids, masks[0])
+            return type("Output", (), {"logits": logits.clamp_min(-700)})
+
+    return Truth()
+
+
 @pytest.fixture
 def text_file(tmp_path):
     path = tmp_path / "text.txt"

@@ -15,7 +15,6 @@ import pytest
 
 from book.make import (
     effort,
-    markdown,
     notebooks,
     page_commands,
     page_models,
@@ -166,14 +165,6 @@ def test_every_stored_figure_of_a_chapter_is_shown():
     assert shown == drawn
 
 
-def test_status_page_pins_what_the_lock_pins():
-    page = (ROOT / "book" / "status.md").read_text(encoding="utf-8")
-    for name in ("torch", "transformers", "jupyter-book"):
-        assert f"{name} {page_status.pins()[name]}" in page
-    for chapter in notebooks.all_chapters():
-        assert f"(../notebooks/{chapter.path.name})" in page
-
-
 def test_commands_page_has_every_command_at_one_width(monkeypatch):
     page = (ROOT / "book" / "commands.md").read_text(encoding="utf-8")
     assert re.findall(r"^### mlmjoint (\S+)$", page, re.M) == list(COMMANDS)
@@ -258,13 +249,6 @@ def test_effort_stands_on_the_page_once_measured(monkeypatch, tmp_path):
     path.write_text(json.dumps({"machine": "2 cores", "parts": parts}))
     text = "\n".join(page_parts.effort_lines())
     assert "| 12 s | 1.5 GB |" in text and "2 cores" in text
-
-
-def test_what_stands_between_two_comments_is_replaced():
-    page = "a\n<!-- x:begin -->\nold\n<!-- x:end -->\nb\n"
-    fresh = markdown.replace_between(page, "x", ["new", ""])
-    assert re.fullmatch(r"a\n<!-- x:begin -->\s+new\s+<!-- x:end -->\nb\n", fresh)
-    assert markdown.replace_between(fresh, "x", ["new", ""]) == fresh
 
 
 def bash_lines(path: Path) -> list[str]:

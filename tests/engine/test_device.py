@@ -25,27 +25,19 @@ def test_a_containers_limit_bounds_the_free_memory(tmp_path, monkeypatch):
     assert free_memory("cpu") == 123
 
 
-@pytest.mark.parametrize("name", ["gpu", "", 3.5, "meta"])
-def test_an_unknown_device(name):
-    with pytest.raises(InputError, match=r"unknown device .*; choose auto, cpu, cuda, cuda:N or"):
-        pick_device(name)
+UNKNOWN = "unknown device .*; choose auto, cpu, cuda, cuda:N or"
+AWAY = "no device '{}' here; torch sees . of .*; use 'cpu'"
+REFUSED = [
+    *((pick_device, [name], UNKNOWN) for name in ("gpu", "", 3.5, "meta")),
+    *((pick_device, [name], AWAY.format(name)) for name in ("cuda", "mps", "cpu:1")),
+    *((pick_dtype, [name], "unknown dtype .*; choose one of float32") for name in ("int8", None)),
+    (pick_dtype, [torch.float64, "mps"], "float64 does not exist on device 'mps'; use float32"),
+]
 
 
-@pytest.mark.parametrize("name", ["cuda", "mps", "cpu:1"])
-def test_a_device_that_is_not_here(name, monkeypatch):
+@pytest.mark.parametrize(("pick", "names", "message"), REFUSED)
+def test_what_is_not_here_is_refused(pick, names, message, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    with pytest.raises(InputError, match=f"no device '{name}' here; torch sees . of .*; use 'cpu'"):
-        pick_device(name)
-
-
-@pytest.mark.parametrize("name", ["float64", torch.float64])
-def test_metal_has_no_float64(name):
-    with pytest.raises(InputError, match="float64 does not exist on device 'mps'; use float32"):
-        pick_dtype(name, "mps")
-
-
-@pytest.mark.parametrize("name", ["int8", "half", None])
-def test_an_unknown_dtype(name):
-    with pytest.raises(InputError, match=r"unknown dtype .*; choose one of float32, float64"):
-        pick_dtype(name)
+    with pytest.raises(InputError, match=message):
+        pick(*names)

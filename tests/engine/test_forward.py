@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from architectures import random_mlm
 from torch import nn
-from transformers import BertConfig, BertForMaskedLM
 
 from mlmjoint.engine.forward import write
 from mlmjoint.engine.forward.architectures import Linear, read_stack
@@ -13,20 +13,8 @@ from mlmjoint.engine.forward.write import normalise_rows
 
 
 def small_bert(layers=3):
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=40,
-        hidden_size=24,
-        num_hidden_layers=layers,
-        num_attention_heads=3,
-        intermediate_size=36,
-        initializer_range=0.3,
-    )
-    model = BertForMaskedLM(config).eval()
-    for parameter in model.parameters():
-        if parameter.ndim == 1:
-            parameter.data += 0.3 * torch.randn_like(parameter)
-    return model
+    shape = {"vocab_size": 40, "max_position_embeddings": 24}
+    return random_mlm("bert", num_hidden_layers=layers, **shape).model
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3, 5])

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import transformers
+from architectures import ARCHITECTURES, MASK, V, random_mlm
 from torch import nn
 
 import mlmjoint
@@ -22,65 +22,7 @@ from mlmjoint.engine.forward.routes import ROUTES, choose_route
 # this at its first product, so setting it when tests are collected is early enough.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
-V, T, MASK = 23, 9, 4
-SMALL = {
-    "vocab_size": V,
-    "hidden_size": 32,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 16,
-    "initializer_range": 0.3,
-}
-ROBERTA = {**SMALL, "pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3, "type_vocab_size": 1}
-MOBILE = {**SMALL, "embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16}
-DEBERTA = {**SMALL, "pos_att_type": ["p2c", "c2p"], "relative_attention": True}
-DEBERTA["type_vocab_size"] = 0
-MODERN = {**SMALL, "global_attn_every_n_layers": 2, "local_attention": 4, "pad_token_id": 0}
-MODERN.update(bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3)
-ESM = {**SMALL, "pad_token_id": 1, "mask_token_id": MASK, "position_embedding_type": "rotary"}
-
-TWO_RELU = {**SMALL, "num_hidden_layers": 2, "hidden_act": "relu"}
-ALBERT = {**SMALL, "embedding_size": 16, "num_hidden_groups": 1}
-GROUPS = {**ALBERT, "num_hidden_groups": 2, "inner_group_num": 2, "num_hidden_layers": 4}
-DROPPED = {**ESM, "token_dropout": True, "emb_layer_norm_before": False}
-ABSOLUTE = {**ESM, "position_embedding_type": "absolute", "emb_layer_norm_before": True}
-
-# name: configuration class, its settings, the route it should take
-ARCHITECTURES = {
-    "bert": ("BertConfig", SMALL, "fast"),
-    "bert-1-layer": ("BertConfig", {**SMALL, "num_hidden_layers": 1}, "fast"),
-    "bert-2-layers-relu": ("BertConfig", TWO_RELU, "fast"),
-    "roberta": ("RobertaConfig", ROBERTA, "fast"),
-    "xlm-roberta": ("XLMRobertaConfig", ROBERTA, "fast"),
-    "camembert": ("CamembertConfig", ROBERTA, "fast"),
-    "distilbert": ("DistilBertConfig", {**SMALL, "hidden_dim": 48}, "fast"),
-    "albert": ("AlbertConfig", ALBERT, "fast"),
-    "albert-groups": ("AlbertConfig", GROUPS, "fast"),
-    "electra": ("ElectraConfig", {**SMALL, "embedding_size": 16}, "fast"),
-    "electra-square": ("ElectraConfig", {**SMALL, "embedding_size": 32}, "fast"),
-    "mobilebert": ("MobileBertConfig", MOBILE, "head"),
-    "deberta-v2": ("DebertaV2Config", DEBERTA, "head"),
-    "deberta-v2-new-head": ("DebertaV2Config", {**DEBERTA, "legacy": False}, "head"),
-    "modernbert": ("ModernBertConfig", MODERN, "head"),
-    "esm": ("EsmConfig", DROPPED, "head"),
-    "esm-absolute": ("EsmConfig", ABSOLUTE, "head"),
-}
-
-
-def random_mlm(name, **changes):
-    """What conditionals() needs of an MLM: a small random model. Its biases and norms are random
-    too, so that each must be used."""
-    kind, settings, _ = ARCHITECTURES[name]
-    torch.manual_seed(0)
-    config = getattr(transformers, kind)(**{**settings, **changes})
-    model = transformers.AutoModelForMaskedLM.from_config(config).eval()
-    for parameter in model.parameters():
-        if parameter.ndim == 1:
-            parameter.data += 0.2 * torch.randn_like(parameter)
-    vocab_size = config.vocab_size
-    return SimpleNamespace(model=model, tokenizer=None, vocab_size=vocab_size, mask_token_id=MASK)
-
+T = 9
 
 shared = cache(random_mlm)  # for tests that leave the model as it is
 
@@ -314,36 +256,27 @@ def test_progress_is_shown_on_a_terminal_only(capfd, monkeypatch, terminal):
 
 # ------------------------------------------------------------------ bad input
 
-BAD_SETS = {
-    "tokens must be two lists of token ids, (ids_a, ids_b)": [1, 2, 3],
-    "ids_a = -1 lies outside 0..22": ([-1], [1]),
-    "ids_b = 23 lies outside 0..22": ([1], [5, 23]),
-    "ids_a holds 7 more than once; give each token id once": ([7, 5, 7], [1]),
-    "ids_b has shape 0; give a non-empty list of token ids": ([1], torch.arange(0)),
-    "ids_a has shape 1x2; give a non-empty list of token ids": ([[1, 2]], [1]),
-    "ids_b = [1.5] must be whole numbers": ([1], [1.5]),
-    "ids_a = ['man'] must be whole numbers": (["man"], [1]),
+BATCH = "batch_size is {}; give a positive whole number or 'auto'"
+REFUSED = {
+    "tokens must be two lists of token ids, (ids_a, ids_b)": {"tokens": [1, 2, 3]},
+    "ids_a = -1 lies outside 0..22": {"tokens": ([-1], [1])},
+    "ids_b = 23 lies outside 0..22": {"tokens": ([1], [5, 23])},
+    "ids_a holds 7 more than once; give each token id once": {"tokens": ([7, 5, 7], [1])},
+    "ids_b has shape 0; give a non-empty list of token ids": {"tokens": ([1], torch.arange(0))},
+    "ids_a has shape 1x2; give a non-empty list of token ids": {"tokens": ([[1, 2]], [1])},
+    "ids_b = [1.5] must be whole numbers": {"tokens": ([1], [1.5])},
+    "ids_a = ['man'] must be whole numbers": {"tokens": (["man"], [1])},
+    **{BATCH.format(repr(size)): {"batch_size": size} for size in (0, 2.5, True, "large")},
+    "route is 'quick'; choose fast, head or plain": {"route": "quick"},
+    "no fast route for EsmForMaskedLM; leave route out": {"route": "fast"},
 }
 
 
-@pytest.mark.parametrize("message", BAD_SETS)
-def test_bad_candidate_sets(message):
+@pytest.mark.parametrize("message", REFUSED)
+def test_bad_options(message):
+    mlm = shared("esm" if "Esm" in message else "bert")
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        mlmjoint.conditionals(shared("bert"), PAIRS[0], tokens=BAD_SETS[message])
-
-
-@pytest.mark.parametrize("batch_size", [0, 2.5, True, "large"])
-def test_bad_batch_size(batch_size):
-    message = f"batch_size is {batch_size!r}; give a positive whole number or 'auto'"
-    with pytest.raises(InputError, match=re.escape(message)):
-        mlmjoint.conditionals(shared("bert"), PAIRS[0], batch_size=batch_size)
-
-
-def test_bad_route():
-    with pytest.raises(InputError, match="route is 'quick'; choose fast, head or plain"):
-        mlmjoint.conditionals(shared("bert"), PAIRS[0], route="quick")
-    with pytest.raises(InputError, match="no fast route for EsmForMaskedLM; leave route out"):
-        mlmjoint.conditionals(shared("esm"), PAIRS[0], route="fast")
+        mlmjoint.conditionals(mlm, PAIRS[0], **REFUSED[message])
 
 
 def test_pair_of_another_model():

@@ -178,16 +178,6 @@ def test_the_joint_of_two_masks_is_normalised_over_the_toy_vocabulary(links, toy
     assert joint.mass == pytest.approx(1) if links == "chain" else 0 < joint.mass < 1
 
 
-def test_the_joint_of_a_chain_is_its_likelihood(toy):
-    model = make("chain", 2)
-    mlm = MLM(model, toy.tokenizer, "exlm", toy.device, V, 16)
-    ids = torch.tensor([CLS, MASK, 7, MASK, SEP])
-    joint = exlm_joint(mlm, Pair(ids, (1, 3)))
-    for a, b in itertools.product(range(V), repeat=2):
-        row = batch([(ids.tolist(), [-100, a, -100, b, -100])])
-        assert math.isclose(float(model.log_likelihood(**row)), joint.log_prob(a, b), abs_tol=1e-6)
-
-
 def test_another_model_or_another_number_of_masks_is_refused(toy):
     pair = toy.pair("the [MASK] near the gate [MASK] broken .")
     with pytest.raises(InputError, match="toy is a BertForMaskedLM, not an ExLM"):

@@ -10,6 +10,7 @@ import shutil
 import pytest
 import torch
 import transformers
+from architectures import ARCHITECTURES, random_mlm
 from conftest import SPECIALS, WORDS, save_tiny_model
 from safetensors.torch import load_file, save_file
 
@@ -59,28 +60,11 @@ def test_a_loaded_model(tiny_model, capfd):
             mlmjoint.load(tiny_model, **wrong)
 
 
-MOBILE = {"hidden_size": 32, "embedding_size": 16, "intra_bottleneck_size": 16}
-ROTARY = {"position_embedding_type": "rotary", "mask_token_id": 4}
-ARCHITECTURES = {
-    "bert": (transformers.BertConfig, {}, 24),
-    "roberta": (transformers.RobertaConfig, {"pad_token_id": 1}, 22),
-    "xlm-roberta": (transformers.XLMRobertaConfig, {"pad_token_id": 1}, 22),
-    "camembert": (transformers.CamembertConfig, {"pad_token_id": 1}, 22),
-    "distilbert": (transformers.DistilBertConfig, {"dim": 16, "n_heads": 2, "n_layers": 2}, 24),
-    "albert": (transformers.AlbertConfig, {"embedding_size": 8}, 24),
-    "electra": (transformers.ElectraConfig, {"embedding_size": 8}, 24),
-    "mobilebert": (transformers.MobileBertConfig, MOBILE, 24),
-    "deberta-v2": (transformers.DebertaV2Config, {"relative_attention": True}, 24),
-    "modernbert": (transformers.ModernBertConfig, {}, 24),
-    "esm": (transformers.EsmConfig, ROTARY, 24),
-}
-
-
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_half_precision_on_disk_is_single_in_memory(name, tiny_model, tmp_path):
-    kind, settings, length = ARCHITECTURES[name]
-    torch.manual_seed(0)
-    saved = transformers.AutoModelForMaskedLM.from_config(kind(**(SMALL | settings))).eval().half()
+    saved = random_mlm(name, vocab_size=V, max_position_embeddings=24).model.half()
+    padded = ("roberta", "xlm-roberta", "camembert", "esm-absolute")  # positions begin behind it
+    length = 22 if name in padded else 24
     saved.save_pretrained(tmp_path)
     for file in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(tiny_model / file, tmp_path)
@@ -90,7 +74,8 @@ def test_half_precision_on_disk_is_single_in_memory(name, tiny_model, tmp_path):
     pair = mlm.pair("a man is [MASK] [MASK] the street .")
     with torch.no_grad():
         expected = saved.float()(input_ids=pair.input_ids[None]).logits
-        assert torch.allclose(mlm.model(input_ids=pair.input_ids[None]).logits, expected, atol=1e-6)
+        logits = mlm.model(input_ids=pair.input_ids[None]).logits
+        assert torch.allclose(logits, expected, atol=1e-4)  # ModernBERT's rotations were halved too
         # The stated length is one the positions really allow.
         mlm.model(input_ids=torch.full((1, length), 7))
 

@@ -61,17 +61,6 @@ def test_training_goes_on_with_the_same_states_alone(text_file, tmp_path):
         train([str(text_file)], tmp_path / "plain", **options)
 
 
-def test_what_does_not_fit_is_refused(text_file, tmp_path):
-    for options, message in (
-        ({"states": 2}, "add --architecture exlm"),
-        ({"architecture": "exlm", "links": "star"}, "links is 'star'; choose"),
-        ({"architecture": "exlm", "states": 0}, "states is 0"),
-        ({"architecture": "exlm", "recipe": "en-small"}, "without states"),
-    ):
-        with pytest.raises(InputError, match=message):
-            train([str(text_file)], tmp_path / "out", **{**QUICK, **options})
-
-
 def test_a_molecule_is_read_atom_by_atom():
     recipe = RECIPES["smiles"]
     model, tokenizer = initialise(recipe, ["CC(=O)Oc1ccccc1", "C[NH3+].[Cl-]>>BrCCl"], exlm={})

@@ -9,7 +9,6 @@ import torch
 from training_text import SENTENCES
 from transformers import DataCollatorForLanguageModeling
 
-from mlmjoint.errors import InputError
 from mlmjoint.train.masking import (
     MaskedBatches,
     epoch_order,
@@ -147,8 +146,3 @@ def test_unigram_replacement_draws_tokens_of_the_text_by_their_frequency(tokeniz
     error = np.sqrt(expected.clip(1))
     assert (np.abs(seen - expected) < 4.5 * error).all()
     assert abs(seen.sum() - expected.sum()) < 4 * math.sqrt(expected.sum())
-
-
-def test_unknown_way_to_draw_random_tokens_is_named():
-    with pytest.raises(InputError, match="random_tokens is 'zipf'; choose uniform or unigram"):
-        Settings(random_tokens="zipf")

@@ -1,7 +1,5 @@
 """Pairs of sentences with segments, BERT's two losses, and the whole of `mlmjoint train --nsp`."""
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,7 @@ import mlmjoint
 from mlmjoint.cli.main import main
 from mlmjoint.errors import InputError
 from mlmjoint.train import nsp
-from mlmjoint.train.settings import Job, Settings
+from mlmjoint.train.settings import Settings
 
 # A document keeps to its place, so that the second sentence gives it away.
 DOCUMENTS = {
@@ -39,7 +37,8 @@ def table(tmp_path):
 
 def test_half_the_pairs_are_neighbours_and_the_others_of_another_document(pairs):
     text = [(name, k) for name, part in DOCUMENTS.items() for k in range(len(part))]
-    assert len(pairs) == sum(len(part) - 1 for part in DOCUMENTS.values())
+    last = {k for k, (name, at) in enumerate(text) if at == len(DOCUMENTS[name]) - 1}
+    assert [*pairs.firsts] == [k for k in range(len(text)) if k not in last]
     drawn = []
     for epoch in range(12):
         seconds, labels, order = pairs._epoch(epoch)
@@ -133,32 +132,6 @@ def test_train_nsp_learns_and_writes_what_transformers_loads(table, tmp_path, ca
     assert mlmjoint.load(out, device="cpu").fill("A [MASK] runs in the park.").exp().sum() > 0.99
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"data": ["text.txt"]}, "next sentences need tsv:FILE:DOCUMENT,SENTENCE"),
-        ({"exclude": ["other.txt"]}, "without --exclude"),
-        ({"data": ["tsv:a.tsv:x,y", "tsv:b.tsv:x,y"]}, "one --data"),
-    ],
-)
-def test_what_next_sentences_cannot_use_is_named(table, tmp_path, changes, message):
-    options = {"data": [f"tsv:{table}:doc,sentence"], **changes}
-    with pytest.raises(InputError, match=message):
-        nsp.read_text(Job(out=tmp_path, nsp=True, **options))
-
-
-def test_one_document_makes_no_pairs(tmp_path, tokenizer):
-    path = tmp_path / "one.tsv"
-    path.write_text("doc\tsentence\na\tA dog.\na\tA cat.\n")
-    with pytest.raises(InputError, match="has 1 documents; give two or more"):
-        nsp.read_documents(f"tsv:{path}:doc,sentence")
+def test_one_document_makes_no_pairs(tokenizer):
     with pytest.raises(InputError, match="1 documents make no pairs"):
         nsp.NextSentences(tokenizer, {"a": ["A dog.", "A cat."]}, SETTINGS, 0, 20)
-
-
-def test_neighbours_are_neighbours_in_the_file(pairs):
-    """Each sentence but the last of its document is a first one, in order."""
-    sizes = [len(part) for part in DOCUMENTS.values()]
-    begins = itertools.accumulate([0, *sizes[:-1]])
-    expected = [b + k for b, size in zip(begins, sizes, strict=True) for k in range(size - 1)]
-    assert pairs.firsts.tolist() == expected

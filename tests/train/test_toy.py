@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import load_file
+from training_text import truth_model
 
 import mlmjoint
 from mlmjoint.files import MODELS
@@ -48,27 +49,10 @@ def test_a_short_training_beats_the_unigram_and_keeps_a_snapshot(tmp_path):
         assert mlm.pair("the king drinks [MASK] [MASK] .").positions == (4, 5)
 
 
-class Oracle(torch.nn.Module):
-    """A perfect MLM: its logits at the mask are the grammar's conditionals."""
-
-    config = None
-
-    def __init__(self, world):
-        super().__init__()
-        self.world = world
-
-    def forward(self, input_ids, attention_mask):
-        logits = torch.zeros(*input_ids.shape, len(VOCAB), dtype=torch.float64)
-        for row, ids in enumerate(input_ids):
-            place = int((ids == VOCAB.index("[MASK]")).nonzero()[0])
-            logits[row, place] = self.world.true_conditional(ids, place)
-        return type("Output", (), {"logits": logits})
-
-
 def test_the_truth_has_no_gap_and_the_unigram_has_its_own(world):
     texts, others = world.sample_text(20, seed=3), world.sample_text(2000, seed=4)
     gap = TruthGap(texts, tokenizer(), others)
-    truth = gap.measure(Oracle(world))
+    truth = gap.measure(truth_model(world))
     assert len(gap.items) == sum(len(text.split()) for text in texts)
     assert abs(truth["kl_mean"]) < 1e-4 and truth["kl_above_0.1"] == 0
     assert math.isclose(truth["nll"], truth["nll_truth"], abs_tol=1e-4)

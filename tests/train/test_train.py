@@ -125,6 +125,18 @@ BAD = [
     ({"dropout": 1.5}, "dropout is 1.5"),
     ({"weight_decay": "0.1"}, "weight_decay is '0.1'"),
     ({"seed": -1}, "seed is -1"),
+    ({"random_tokens": "zipf"}, "random_tokens is 'zipf'; choose uniform or unigram"),
+    ({"compatibility": "all"}, "compatibility is 'all'; choose none, order or odds"),
+    ({"compatibility": "odds", "architecture": "exlm"}, "cannot be combined"),
+    ({"compatibility": "odds", "compatibility_weight": -1.0}, "compatibility_weight is -1.0"),
+    ({"states": 2}, "add --architecture exlm"),
+    ({"architecture": "exlm", "links": "star"}, "links is 'star'; choose"),
+    ({"architecture": "exlm", "states": 0}, "states is 0"),
+    ({"architecture": "exlm", "recipe": "en-small"}, "without states"),
+    ({"nsp": True}, "next sentences need tsv:FILE:DOCUMENT,SENTENCE"),
+    ({"nsp": True, "exclude": ["{text}"]}, "without --exclude"),
+    ({"nsp": True, "data": ["tsv:a.tsv:x,y", "tsv:b.tsv:x,y"]}, "one --data"),
+    ({"nsp": True, "data": ["tsv:{tmp}/one.tsv:doc,s"]}, "has 1 documents; give two or more"),
     ({"seed": 2**32}, "below 4294967296"),
     ({"save_every": 0}, "save_every is 0"),
     ({"device": "cuda"}, "no device .cuda. here"),
@@ -163,6 +175,7 @@ def test_bad_options_are_one_line_before_training(
     (tmp_path / "empty.txt").write_text("\n\n")
     (tmp_path / "rows.jsonl").write_text('{"text": "A dog."}\n{"other": 1}\n')
     (tmp_path / "rows.json").write_text('{"what": "Two runs.", "runs": [{"a": 1}, {"b": 2}]}')
+    (tmp_path / "one.tsv").write_text("doc\ts\na\tA dog.\na\tA cat.\n")
     (tmp_path / "bad").mkdir()
     for name in recipes.MINILM.members:
         (tmp_path / "bad" / name).write_text("no such thing")
