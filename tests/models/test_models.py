@@ -75,7 +75,7 @@ def test_half_precision_on_disk_is_single_in_memory(name, tiny_model, tmp_path):
     with torch.no_grad():
         expected = saved.float()(input_ids=pair.input_ids[None]).logits
         logits = mlm.model(input_ids=pair.input_ids[None]).logits
-        assert torch.allclose(logits, expected, atol=1e-4)  # ModernBERT's rotations were halved too
+        assert torch.allclose(logits, expected, atol=1e-3)  # ModernBERT's rotations were halved too
         # The stated length is one the positions really allow.
         mlm.model(input_ids=torch.full((1, length), 7))
 
