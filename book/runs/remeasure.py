@@ -149,9 +149,8 @@ def main() -> int:
     about = {"model": "of each study", "data": "of each study"}
     for name in options.studies:
         row = remeasure(name, options.first, options.texts, options.fillings)
-        ran = begin(
-            "remeasured", "remeasure STUDY --texts DIR", **about
-        )  # another process may have added to it
+        # Read anew: another process may have added to it.
+        ran = begin("remeasured", "remeasure STUDY --texts DIR", **about)
         ran.rows = [other for other in ran.rows if other["study"] != name]
         ran.add(**row)
         worst = max(row["relative"], key=row["relative"].get)
