@@ -114,18 +114,10 @@ def _hub_rows(name: str, split: str) -> Iterator[dict]:
     split, remedy = split or "train", "check the id, the split and the network"
     with checks.one_line(f"cannot load {name} split {split!r}", remedy):
         table = datasets.load_dataset(name, split=split)
-    names = {}
-    for column, feature in table.features.items():
-        inner = getattr(feature, "feature", feature)  # of a list of labels, that of its items
-        if getattr(inner, "names", None):
-            names[column] = inner.names
-
-    def by_name(column, value):
-        if column not in names or value is None:
-            return value
-        if isinstance(value, list):
-            return [names[column][k] for k in value]
-        return names[column][value] if value >= 0 else "-"
-
+    inner = {column: getattr(kind, "feature", kind) for column, kind in table.features.items()}
+    labels = {column: kind for column, kind in inner.items() if hasattr(kind, "int2str")}
     for row in table:
-        yield {column: by_name(column, value) for column, value in row.items()}
+        for column, kind in labels.items():
+            if row[column] is not None:
+                row[column] = "-" if row[column] == -1 else kind.int2str(row[column])
+        yield row

@@ -5,6 +5,7 @@ import json
 import math
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -85,14 +86,13 @@ def task_rows(tokenizer, examples: Examples, labels: list[str], max_length: int)
         known = [number[label] for label in examples.labels]
         return TaskRows(batch["input_ids"], batch["token_type_ids"], known, [])
     ids, words, owners = word_pieces(tokenizer, examples.texts, max_length)
-    rows = []
-    for owner, pieces in zip(owners, words, strict=True):
-        tags, before = examples.labels[owner], [-1, *pieces]
-        first = [k >= 0 and k != b for k, b in zip(pieces, before, strict=False)]
-        rows.append([
-            number.get(tags[k], 0) if new else IGNORED
-            for k, new in zip(pieces, first, strict=True)
-        ])  # fmt: skip
+    rows = [
+        [
+            number.get(examples.labels[owner][k], 0) if k not in (-1, before) else IGNORED
+            for before, k in pairwise([-1, *pieces])
+        ]
+        for owner, pieces in zip(owners, words, strict=True)
+    ]
     places = [*zip(owners, words, strict=True)]
     return TaskRows(ids, [[0] * len(row) for row in ids], rows, places)
 
