@@ -69,9 +69,20 @@ def test_a_gpu_goes_by_its_name(monkeypatch):
     assert names == ["NVIDIA 1", "cpu", "mps"]
 
 
+@pytest.fixture(scope="module")
+def cluster():
+    """Ray on this machine, started once; a study starts its own in tests/test_lifeline.py."""
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    ray.shutdown()
+
+
 @pytest.mark.slow
-def test_ray_gives_the_same_records_though_a_worker_is_killed(tiny_model, text, whole, tmp_path):
-    pytest.importorskip("ray")
+def test_ray_gives_the_same_records_though_a_worker_is_killed(
+    cluster, tiny_model, text, whole, tmp_path
+):
     engine, killed, data = RayEngine(workers=2), [], f"text:{text}"
 
     def kill_one(record):
@@ -103,16 +114,10 @@ class Mortal:
 
 @pytest.mark.slow
 def test_a_worker_that_keeps_dying_and_one_with_other_weights_end_the_study(
-    mlm, tmp_path, monkeypatch
+    cluster, mlm, monkeypatch
 ):
-    ray = pytest.importorskip("ray")
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     monkeypatch.setattr(workers, "Worker", Mortal)
     jobs = [Job(k, name, (), (1, 2)) for k, name in enumerate("xy")]
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
-    try:
-        for seed, line in ((1, f"{MOST_DEATHS} workers died"), (0, "other weights of")):
-            with pytest.raises(InputError, match=line):
-                list(RayEngine(workers=1).run(jobs, mlm, Plan("tiny", "toy", seed=seed)))
-    finally:
-        ray.shutdown()
+    for seed, line in ((1, f"{MOST_DEATHS} workers died"), (0, "other weights of")):
+        with pytest.raises(InputError, match=line):
+            list(RayEngine(workers=1).run(jobs, mlm, Plan("tiny", "toy", seed=seed)))
