@@ -69,7 +69,7 @@ def bootstrap(values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES
     if np.ptp(x) == 0:
         return Interval(mean, mean, mean)
     # The jackknife of a mean is as skewed as the values themselves.
-    return _bca(mean, resampled_means(x, seed, resamples), x - mean)
+    return _bca(mean, products(draw_counts, x, seed, resamples) / len(x), x - mean)
 
 
 def _bca(value: float, draws: np.ndarray, influence: np.ndarray) -> Interval:
@@ -85,13 +85,7 @@ def _bca(value: float, draws: np.ndarray, influence: np.ndarray) -> Interval:
     return Interval(value, float(low), float(high))
 
 
-def resampled_means(x: np.ndarray, seed: int, resamples: int) -> np.ndarray:
-    """Means of ``resamples`` samples of len(x) with replacement."""
-    blocks = _blocks(_draw_counts, len(x), seed, resamples)
-    return np.concatenate([counts @ x for counts in blocks]) / len(x)
-
-
-def _draw_counts(rng, rows: int, n: int) -> np.ndarray:
+def draw_counts(rng, rows: int, n: int) -> np.ndarray:
     """How often each example occurs in each resample, (rows, n)."""
     drawn = rng.integers(0, n, (rows, n)) + n * np.arange(rows)[:, None]
     return np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(float)
@@ -101,14 +95,14 @@ def _draw_signs(rng, rows: int, n: int) -> np.ndarray:
     return 2.0 * rng.integers(0, 2, (rows, n), dtype=np.int8) - 1.0
 
 
-def _blocks(draw, n: int, seed: int, resamples: int) -> Iterator[np.ndarray]:
-    """Blocks of draws for n examples; if one block is enough, it is cached for the next column."""
-    if n * resamples <= BLOCK:
-        yield _cached(draw, n, seed, resamples)
-        return
-    rng = np.random.default_rng(seed)
-    for rows in _steps(resamples, max(1, BLOCK // n)):
-        yield draw(rng, rows, n)
+def products(draw, x: np.ndarray, seed: int, resamples: int) -> np.ndarray:
+    """A random row times the examples x, in each resample, (R,). Rows that fit into one block are
+    cached for the next column.
+    """
+    if len(x) * resamples <= BLOCK:
+        return _cached(draw, len(x), seed, resamples) @ x
+    rng, steps = np.random.default_rng(seed), _steps(resamples, max(1, BLOCK // len(x)))
+    return np.concatenate([draw(rng, rows, len(x)) @ x for rows in steps])
 
 
 @functools.lru_cache(maxsize=2)
@@ -140,8 +134,7 @@ def sign_flip(differences: Sequence[float], seed: int = 0, resamples: int = RESA
     if len(d) <= EXACT:
         signs = np.array(list(itertools.product((1.0, -1.0), repeat=len(d))))
         return float(np.mean(np.abs(signs @ d) >= observed))
-    blocks = _blocks(_draw_signs, len(d), seed, resamples)
-    hits = sum(int(np.sum(np.abs(signs @ d) >= observed)) for signs in blocks)
+    hits = int(np.sum(np.abs(products(_draw_signs, d, seed, resamples)) >= observed))
     return (hits + 1) / (resamples + 1)
 
 
@@ -209,7 +202,7 @@ def _associate(x, y, ranked: bool, seed: int, resamples: int) -> Comparison:
     value = float(associations(x, y, np.ones((1, n)), ranked)[0])
     p = _permutation_p(x, y, seed, resamples)
     rng = np.random.default_rng(seed)
-    counts = (_draw_counts(rng, rows, n) for rows in _steps(resamples, STEP))
+    counts = (draw_counts(rng, rows, n) for rows in _steps(resamples, STEP))
     draws = np.concatenate([associations(x, y, block, ranked) for block in counts])
     draws = draws[np.isfinite(draws)]  # a resample without spread in x or y has no statistic
     # Points in perfect order stay so in every resample, which says nothing about the next point.
