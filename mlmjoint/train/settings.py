@@ -51,9 +51,8 @@ def _check_numbers(options) -> None:
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if not (is_number and math.isfinite(value) and fits(value)):
                 raise InputError(f"{f.name} is {value!r}; {remedy}")
-        elif value not in (choices := CHOICES.get(f.name, f.metadata.get("choices", (value,)))):
-            *most, last = choices
-            raise InputError(f"{f.name} is {value!r}; choose {', '.join(most)} or {last}")
+        else:
+            checks.one_of(f.name, value, CHOICES.get(f.name, f.metadata.get("choices", [value])))
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,7 @@ def train(data, out, recipe: str | Recipe = "scratch", **options) -> dict | None
     """
     checks.package("accelerate", "training", "mlmjoint[train]")
     if not isinstance(recipe, Recipe):
-        if recipe not in RECIPES:
-            raise InputError(f"unknown recipe '{recipe}'; choose one of {', '.join(RECIPES)}")
+        checks.one_of("recipe", recipe, RECIPES)
         recipe = RECIPES[recipe]
     changes = {f.name: options.pop(f.name, None) for f in fields(Settings)}
     settings = replace(recipe.settings, **{k: v for k, v in changes.items() if v is not None})

@@ -267,7 +267,7 @@ REFUSED = {
     "ids_b = [1.5] must be whole numbers": {"tokens": ([1], [1.5])},
     "ids_a = ['man'] must be whole numbers": {"tokens": (["man"], [1])},
     **{BATCH.format(repr(size)): {"batch_size": size} for size in (0, 2.5, True, "large")},
-    "route is 'quick'; choose fast, head or plain": {"route": "quick"},
+    "unknown route 'quick'; choose one of fast, head, plain": {"route": "quick"},
     "no fast route for EsmForMaskedLM; leave route out": {"route": "fast"},
 }
 

@@ -185,7 +185,7 @@ def test_another_model_or_another_number_of_masks_is_refused(toy):
     mlm = MLM(make("chain", 2, vocab_size=262), toy.tokenizer, "exlm", toy.device, 262, 16)
     with pytest.raises(InputError, match="1 masks; give one of exactly two"):
         exlm_joint(mlm, Pair(pair.input_ids[2:], (0, 4)))
-    with pytest.raises(InputError, match="links is 'star'; choose one of dense"):
+    with pytest.raises(InputError, match="links 'star'; choose one of dense"):
         ExLMConfig(links="star")
     with pytest.raises(InputError, match="hidden_size is 20"):
         ExLMConfig(hidden_size=20)

@@ -188,7 +188,7 @@ def test_a_wheel_that_cannot_be_used_leaves_nothing(small, put_small, cache, mon
     refuse(r"missing \['lm_head.dense.weight'\], left over \['decoder.species.bias'\]; use another")
     monkeypatch.setenv("MLMJOINT_CACHE", str(wheel / "inside"))
     refuse(r"cannot write to .*; set MLMJOINT_CACHE")
-    with pytest.raises(InputError, match="no wheel has a model 'gpt'; choose one of rxnmapper"):
+    with pytest.raises(InputError, match="unknown wheel 'gpt'; choose one of rxnmapper"):
         wheels.fetch("gpt")
     assert [path.name for path in cache.iterdir()] == ["wheels"]
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
+from ... import checks
 from ...errors import InputError
 from .architectures import Head, find_head, is_hooked, read_stack
 from .encoder import Substitutions
@@ -71,8 +72,7 @@ class Route:
     """Hidden states at one position for substitutions at another, and the head that reads them."""
 
     def __init__(self, model: nn.Module, name: str):
-        if name not in ROUTES:
-            raise InputError(f"route is {name!r}; choose fast, head or plain")
+        checks.one_of("route", name, ROUTES)
         self.model, self.name = model, name
         self.device = next(model.parameters()).device
         self.head = None if name == "plain" else find_head(model)
