@@ -7,7 +7,7 @@ __getattr__, __dir__, __all__ = exports(
     {
         "errors": "InputError",
         "names": "METHODS",
-        "models.mlm": "load MLM",
+        "models.mlm": "load MLM Span",
         "models.known": "available",
         "models.exlm": "exlm_joint",
         "models.check": "check_mlm",
@@ -17,7 +17,6 @@ __getattr__, __dir__, __all__ = exports(
         "models.conditionals": "conditionals",
         "core.joints": "joint joints joint_from_tables Joint",
         "core.metrics": "metrics",
-        "models.span": "Span",
         "spans.conditionals": "span_conditionals",
         "spans.tables": "SpanTables",
         "spans.tree": "tree",

@@ -22,33 +22,25 @@ class ExLMConfig(PretrainedConfig):
     for each state (0: none, as published)."""
 
     model_type = "exlm"
+    DEFAULTS = {  # noqa: RUF012
+        "num_hidden_layers": 2,
+        "max_position_embeddings": 128,
+        "state_embedding": 0.0,
+        "hidden_dropout_prob": 0.0,
+        "initializer_range": 0.02,
+        "mask_token_id": 4,
+        "tie_word_embeddings": False,
+    }
 
-    def __init__(
-        self,
-        vocab_size=262,
-        hidden_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=128,
-        states=4,
-        links="chain",
-        state_embedding=0.0,
-        hidden_dropout_prob=0.0,
-        initializer_range=0.02,
-        mask_token_id=4,
-        **others,
-    ):
+    def __init__(self, vocab_size=262, hidden_size=128, states=4, links="chain", **others):
+        heads = others.setdefault("num_attention_heads", 4)
         checks.one_of("links", links, LINKS)
         checks.count("states", states)
-        if hidden_size % (unit := 4 * num_attention_heads):  # two rotations for each head
+        if hidden_size % (unit := 4 * heads):  # two rotations for each head
             raise InputError(f"hidden_size is {hidden_size}; give a multiple of {unit}")
         self.vocab_size, self.hidden_size = vocab_size, hidden_size
-        self.num_hidden_layers, self.num_attention_heads = num_hidden_layers, num_attention_heads
-        self.max_position_embeddings = max_position_embeddings
-        self.states, self.links, self.state_embedding = states, links, state_embedding
-        self.hidden_dropout_prob = self.attention_probs_dropout_prob = hidden_dropout_prob
-        self.initializer_range, self.mask_token_id = initializer_range, mask_token_id
-        super().__init__(**{"tie_word_embeddings": False, **others})
+        self.states, self.links = states, links
+        super().__init__(**{**self.DEFAULTS, **others})
 
 
 class Layer(nn.Module):

@@ -17,7 +17,17 @@ from ..errors import InputError
 from ..files import sha256
 from .checkpoints import read_folder
 from .known import locate
-from .span import Span
+
+
+@dataclass(frozen=True, eq=False)
+class Span(Pair):
+    """Any number of masked positions of one sentence, adjacent or not; ``positions`` ascend."""
+
+    positions: tuple[int, ...]
+    gold: tuple[int, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.positions)
 
 
 @dataclass(eq=False)
