@@ -3,6 +3,8 @@
 Each error names the array and the entry that is wrong.
 """
 
+from string import ascii_letters
+
 import numpy as np
 import torch
 
@@ -78,19 +80,20 @@ def as_indices(name: str, value, size: int) -> torch.Tensor:
     return index
 
 
-def candidate_sets(tokens, vocab: int, embedded: int) -> tuple[torch.Tensor, ...]:
-    """``tokens=(ids_a, ids_b)`` as two vectors on the CPU; None is the whole vocabulary, twice."""
+def candidate_sets(tokens, vocab: int, embedded: int, k: int = 2) -> tuple[torch.Tensor, ...]:
+    """``tokens=(ids_a, ids_b, …)`` as k vectors on the CPU; None is k times the vocabulary."""
     if tokens is None and embedded < vocab:
         raise InputError(
             f"the model predicts {vocab} tokens but embeds {embedded}; "
             "give candidate sets with tokens=(ids_a, ids_b)"
         )
     if tokens is None:
-        return torch.arange(vocab), torch.arange(vocab)
-    if not isinstance(tokens, (tuple, list)) or len(tokens) != 2:
-        raise InputError("tokens must be two lists of token ids, (ids_a, ids_b)")
+        return (torch.arange(vocab),) * k
+    if not isinstance(tokens, (tuple, list)) or len(tokens) != k:
+        raise InputError(f"tokens must be {k} lists of token ids, one for each position")
     sets = []
-    for name, ids in zip(("ids_a", "ids_b"), tokens, strict=True):
+    for letter, ids in zip(ascii_letters, tokens, strict=False):
+        name = f"ids_{letter}"
         ids = as_indices(name, ids, min(vocab, embedded)).long().cpu()
         if ids.ndim != 1 or not len(ids):
             raise InputError(f"{name} has shape {_shape(ids)}; give a non-empty list of token ids")

@@ -177,12 +177,8 @@ class MLM:
             raise InputError(
                 f"the text has {len(ids)} tokens and {self.name} takes {most}; shorten it"
             )
-        outside = [token for token in ids if not 0 <= token < self.vocab_size]
-        if outside:
-            raise InputError(
-                f"token id {outside[0]} lies outside the vocabulary of {self.name}; "
-                f"ids run from 0 to {self.vocab_size - 1}"
-            )
+        for token in ids:
+            checks.index("token id", token, self.vocab_size)
         masks = [t for t, token in enumerate(ids) if token == self.mask_token_id]
         if positions is None and (len(masks) == k or (k is None and len(masks) >= 2)):
             return ids, masks, None

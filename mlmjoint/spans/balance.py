@@ -77,7 +77,7 @@ class SpanBalance:
             log_p = [table[block].double() for table in self.tables.log_p]
             p = [log.exp() for log in log_p]
             q, logs = sum(p), [part(z_s, block) for z_s in z]
-            log_total = _logsumexp(logs)
+            log_total = logaddexp(logs)
             sigma = [(log - log_total).exp() for log in logs]
             steps = [part(d_s, block) for d_s in d]
             mean = sum(share * step for share, step in zip(sigma, steps, strict=True))
@@ -87,7 +87,9 @@ class SpanBalance:
                 if bool(below.any()):
                     needed = max(needed, float((r / (r - p[s]))[below].max()))
                 r = torch.lerp(r, p[s], weight).clamp_min_(0) if weight else r.clamp_min_(0)
-                value += float(_entropy_terms(p[s], log_p[s]) - torch.xlogy(r, r).sum())
+                # 0 log 0 = 0
+                entropy = (p[s] * log_p[s].clamp_min(-1e300)).sum()
+                value += float(entropy - torch.xlogy(r, r).sum())
                 part_of(sums[s], block).add_(r.sum(s, keepdim=True))
         return value, self.join(sums), needed
 
@@ -123,13 +125,9 @@ def part_of(tensor: Tensor, block: tuple[slice, ...]) -> Tensor:
     return tensor[tuple(slice(None) if size == 1 else b for size, b in whole)]
 
 
-def _logsumexp(logs: list[Tensor]) -> Tensor:
-    top = logs[0]
+def logaddexp(logs: list[Tensor]) -> Tensor:
+    """log Σ exp of tensors that broadcast."""
+    out = logs[0]
     for log in logs[1:]:
-        top = torch.logaddexp(top, log)
-    return top
-
-
-def _entropy_terms(p: Tensor, log_p: Tensor) -> Tensor:
-    """Σ p log p, with 0 · log 0 = 0."""
-    return (p * log_p.clamp_min(-1e300)).sum()
+        out = torch.logaddexp(out, log)
+    return out

@@ -62,7 +62,7 @@ def span_conditionals(mlm, span, tokens=None, progress: bool = False) -> SpanTab
     """
     embedded = mlm.model.get_input_embeddings().weight.shape[0]
     arrays.check_pair(span, mlm.mask_token_id, embedded)
-    sets = _sets(tokens, len(span.positions), mlm.vocab_size, embedded)
+    sets = arrays.candidate_sets(tokens, mlm.vocab_size, embedded, len(span.positions))
     shape = tuple(map(len, sets))
     dtype = torch.promote_types(next(mlm.model.parameters()).dtype, torch.float32)
     needed = len(sets) * torch.Size(shape).numel() * dtype.itemsize
@@ -73,16 +73,6 @@ def span_conditionals(mlm, span, tokens=None, progress: bool = False) -> SpanTab
         )
     with eval_mode(mlm.model), torch.inference_mode():
         return _Forwards(mlm, span, sets, dtype, progress).tables()
-
-
-def _sets(tokens, k: int, vocab: int, embedded: int) -> list[Tensor]:
-    """The candidate set of every position, checked."""
-    if tokens is None:
-        (ids, _) = arrays.candidate_sets(None, vocab, embedded)
-        return [ids] * k
-    if not isinstance(tokens, (tuple, list)) or len(tokens) != k:
-        raise InputError(f"tokens must be {k} lists of token ids, one for each position")
-    return [arrays.candidate_sets([ids, ids], vocab, embedded)[0] for ids in tokens]
 
 
 class _Forwards:
@@ -146,7 +136,7 @@ class _Forwards:
                 rows[m][index] = (logits - log_z[:, None]).to(self.dtype)
                 norms[m, index] = log_z.to(self.dtype)
             advance(len(index))
-        for m, ((table, log_z), s) in enumerate(_zip(out, masked)):
+        for m, ((table, log_z), s) in enumerate(zip(out, masked, strict=True)):
             outer = [self.shape[t] if t in some else 1 for t in range(len(self.sets)) if t != s]
             table.copy_(rows[m].view(*outer, self.shape[s]).movedim(-1, s))
             if log_z is not None:
@@ -182,7 +172,3 @@ class _Forwards:
 
     def _context(self, s: int) -> str:
         return f"a logit at position {self.span.positions[s]}"
-
-
-def _zip(out, masked):
-    return zip(out, masked, strict=True)

@@ -1,9 +1,9 @@
 """The constructions for k positions, each a formula for one cell (dense twins: spans/dense.py)."""
 
+import inspect
 import math
 import warnings
 from collections.abc import Sequence
-from itertools import permutations
 
 import numpy as np
 import torch
@@ -18,13 +18,6 @@ from .joints import Formula, SpanArnoldGokhale, SpanJoint
 from .tables import SpanTables, part, subsets
 
 Tensor = torch.Tensor
-OPTIONS = {
-    "hcb": {"pivot", "order"},
-    "ag": {"tol", "iterations"},
-    "chain": {"order"},
-    "chain-mean": {"orders"},
-    "chain-geo": {"orders"},
-}
 
 
 def span_joint(tables: SpanTables, method: str, **options) -> SpanJoint:
@@ -69,11 +62,10 @@ def span_joint(tables: SpanTables, method: str, **options) -> SpanJoint:
     .. [1] Torroba Hennigen and Kim, "Deriving Language Models from Masked Language Models",
        ACL 2023, for k = 2.
     """
-    if method not in SPAN_METHODS:
-        raise InputError(f"unknown method {method!r}; choose from {', '.join(SPAN_METHODS)}")
-    unknown = sorted(set(options) - OPTIONS.get(method, set()))
-    if unknown:
-        takes = ", ".join(sorted(OPTIONS.get(method, ()))) or "no options"
+    checks.one_of("method", method, SPAN_METHODS)
+    takes = [*inspect.signature(FORMULAS[method]).parameters][1:]
+    if unknown := sorted({*options} - {*takes}):
+        takes = ", ".join(takes) or "no options"
         raise InputError(f"{method} has no option {unknown[0]!r}; it takes {takes}")
     if method == "ag":
         return SpanArnoldGokhale(tables, arnold_gokhale.solve(tables, **options))
@@ -218,9 +210,10 @@ FORMULAS = {
     "chain-mean": _chain_mean,
     "chain-geo": _chain_geo,
     "gibbs": _gibbs,
+    "ag": arnold_gokhale.solve,  # a solution, not a formula
 }
 
-SPAN_METHODS = (*(name for name in METHODS if name in FORMULAS or name == "ag"), "chain")
+SPAN_METHODS = (*(name for name in METHODS if name in FORMULAS), "chain")
 
 
 def _given(tables: SpanTables, s: int, others) -> Tensor:
@@ -240,7 +233,7 @@ def _order(order, k: int) -> list[int]:
 
 
 def _orders(orders, k: int) -> list[list[int]]:
-    orders = list(permutations(range(k))) if orders is None else [_order(o, k) for o in orders]
+    orders = [_order(order, k) for order in orders]
     if not orders:
         raise InputError("orders is empty; give at least one permutation")
     return orders

@@ -9,7 +9,7 @@ import torch
 from .. import arrays, checks
 from ..errors import InputError
 from . import arnold_gokhale as solver
-from .balance import split_like
+from .balance import logaddexp, split_like
 from .tables import SpanTables, part
 
 Tensor = torch.Tensor
@@ -38,8 +38,8 @@ class Formula:
             return sum([*parts, *terms]) + self.shift
         if self.kind == "mixture":
             logs = [log + term for log, term in zip(log_p, terms, strict=True)]
-            return _logaddexp(logs) + self.shift
-        return _logaddexp(log_p) - _logaddexp(terms) + self.shift
+            return logaddexp(logs) + self.shift
+        return logaddexp(log_p) - logaddexp(terms) + self.shift
 
 
 class SpanJoint:
@@ -175,13 +175,6 @@ def objective(q: SpanJoint) -> float:
             terms = torch.where(p > 0, p * (log_p - log_mu + part(margin, block)), 0.0)
             total += float(terms.sum())
     return max(0.0, total)
-
-
-def _logaddexp(logs: list[Tensor]) -> Tensor:
-    out = logs[0]
-    for log in logs[1:]:
-        out = torch.logaddexp(out, log)
-    return out
 
 
 def _draw(p: Tensor, n: int, generator) -> Tensor:

@@ -73,8 +73,8 @@ BAD = {
     "no text": (None, (1, 2), "the text is None; give a string or a list of token ids"),
     "words": (["a", "b"], (0, 1), "give a string or a list of token ids"),
     "no ids": ([], (0, 1), r"the text is \[\]; give a string or a list of token ids"),
-    "outside V": ([2, 7, 99, 3], (1, 2), "token id 99 lies outside the vocabulary .* 0 to 19"),
-    "below V": ([2, 7, -1, 3], (1, 2), "token id -1 lies outside the vocabulary"),
+    "outside V": ([2, 7, 99, 3], (1, 2), "token id 99 lies outside 0..19"),
+    "below V": ([2, 7, -1, 3], (1, 2), "token id -1 lies outside 0..19"),
 }
 
 

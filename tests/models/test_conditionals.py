@@ -258,7 +258,7 @@ def test_progress_is_shown_on_a_terminal_only(capfd, monkeypatch, terminal):
 
 BATCH = "batch_size is {}; give a positive whole number or 'auto'"
 REFUSED = {
-    "tokens must be two lists of token ids, (ids_a, ids_b)": {"tokens": [1, 2, 3]},
+    "tokens must be 2 lists of token ids, one for each position": {"tokens": [1, 2, 3]},
     "ids_a = -1 lies outside 0..22": {"tokens": ([-1], [1])},
     "ids_b = 23 lies outside 0..22": {"tokens": ([1], [5, 23])},
     "ids_a holds 7 more than once; give each token id once": {"tokens": ([7, 5, 7], [1])},
