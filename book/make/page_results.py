@@ -31,10 +31,13 @@ INTRO = """\
 Every table and every figure of `results/full` in one place, generated from the stored records.
 The chapters explain what they mean, and the [notation page](notation.md) defines each measure.
 Numbers in brackets are 95 % bootstrap intervals over examples (BCa). Perplexities are per token,
-divergences in nats. A click on a heading sorts a table by it; a long table can be filtered, and
-what it shows saved as CSV.
+divergences in nats.
 """
 SCRIPTS = """\
+:::{div} screen-only
+A click on a heading sorts a table by it. A long table can be filtered, and saved as CSV.
+:::
+
 ```{raw} html
 <link rel="stylesheet" href="../_static/tables/tables.css">
 <script src="../_static/tables/sortable.min.js"></script>

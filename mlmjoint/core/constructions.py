@@ -114,7 +114,8 @@ def ag_cells(tables: Tables, solution: Solution) -> Cells:
 
     .. math:: \mu = \arg\min_\mu \sum_j \mathrm{KL}(p(\cdot \mid b{=}j) \| \mu(\cdot \mid b{=}j))
               + \sum_i \mathrm{KL}(p(\cdot \mid a{=}i) \| \mu(\cdot \mid a{=}i))
-              = \frac{Q_{ij}}{\alpha_i + \beta_j}, \quad Q = p(a \mid b) + p(b \mid a)
+
+              \mu_{ij} = \frac{Q_{ij}}{\alpha_i + \beta_j}, \quad Q = p(a \mid b) + p(b \mid a)
 
     with the strengths log α (Va,), log β (Vb,) of :func:`mlmjoint.core.arnold_gokhale.solve`.
     Arnold & Gokhale (1998); Zermelo (1929).

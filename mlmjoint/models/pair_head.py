@@ -26,8 +26,10 @@ CONFIG, WEIGHTS = "config.json", "head.safetensors"
 class PairHead(nn.Module):
     r"""From two hidden states to R weights and R pairs of hidden states (book: eq-one-pass).
 
-    .. math:: q(a, b) = \sum_{r=1}^R w_r\, p_r(a)\, p_r(b), \qquad
-              p_r(a) = \operatorname{softmax}(\mathrm{head}(h_A + f_r(h_A, h_B)))_a, \quad
+    .. math:: q(a, b) = \sum_{r=1}^R w_r\, p_r(a)\, p_r(b)
+
+              p_r(a) = \operatorname{softmax}(\mathrm{head}(h_A + f_r(h_A, h_B)))_a
+
               p_r(b) = \operatorname{softmax}(\mathrm{head}(h_B + f_r(h_B, h_A)))_b
 
     with the model's own prediction head, one function f for both positions, and

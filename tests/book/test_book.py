@@ -42,6 +42,12 @@ return {
                      .map(b => [b.scrollWidth, b.clientWidth, b.textContent.slice(0, 80)]),
 };
 """
+HEAVY = 3e6  # bytes of a page as it opens, unpacked
+WEIGHT = """
+const parts = [...performance.getEntriesByType('resource'),
+               ...performance.getEntriesByType('navigation')];
+return parts.reduce((sum, part) => sum + part.decodedBodySize, 0);
+"""
 # Accessibility rules meet every row of a table alike, and some tables are long.
 SHORTEN = "document.querySelectorAll('tbody tr:nth-child(n + 4)').forEach(row => row.remove())"
 
@@ -55,10 +61,12 @@ def test_book_builds_every_page_of_the_contents(built):
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_loads_renders_fits_and_is_accessible(page, browser, address):
     open_page(browser, f"{address}/{page}")
+    weight = browser.execute_script(WEIGHT)
     # Scroll through, so that lazily loaded images are asked for.
     browser.execute_script("window.scrollTo(0, document.body.scrollHeight)")
     time.sleep(0.3)
     faults = browser.execute_script(FAULTS)
+    faults["bytes"] = weight > HEAVY and weight
     requests = requests_in(browser.get_log("performance"))
     assert requests, "the request log is empty: nothing was observed"
     faults["requests to other machines"] = [u for u in requests if not u.startswith(address)]
