@@ -58,7 +58,8 @@ def information_matrix(mlm: MLM, ids, positions, head: PairHead | None = None, k
             hidden = features_at(mlm.model, ids[None].to(mlm.device), places, decoder)  # (m, H)
     for s, t in pairs:
         if head is not None:
-            q = joint_of(mlm, head, decoder, hidden[None, [s, t]])
+            places = positions[s], positions[t]
+            q = joint_of(mlm, head, decoder, hidden[[s, t]], places)
         else:
             pair = Pair(ids, (positions[s], positions[t]))
             sets = None if k is None else mlm.candidates(pair, k)

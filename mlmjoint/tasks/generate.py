@@ -16,7 +16,7 @@ from .. import checks
 from ..engine.forward.routes import eval_mode
 from ..errors import InputError
 from ..models.mlm import MLM
-from ..models.pair_head import PairHead, check_head, decoder_of
+from ..models.pair_head import ConditionalHead, StoredHead, check_head, decoder_of, embedding
 from ..text.tokens import text_vocabulary
 
 ORDERS = ("confidence", "left")
@@ -146,14 +146,19 @@ def draw(log_p: Tensor, generator=None) -> Tensor:
     return torch.multinomial(log_p.exp(), 1, generator=generator)[:, 0]
 
 
-def head_pairs(mlm: MLM, head: PairHead, independent: bool = False) -> Draw:
+def head_pairs(mlm: MLM, head: StoredHead, independent: bool = False) -> Draw:
     """Both tokens from the joint of a pair head: no forward pass besides the state's.
 
     ``independent`` takes the product of the joint's marginals instead: what the mixture adds to
-    better predictions of single words is the difference between the two.
+    better predictions of single words is the difference between the two. The marginals of a
+    ConditionalHead would take its whole table.
     """
     check_head(mlm, head)
     decoder = decoder_of(mlm)
+    if isinstance(head, ConditionalHead):
+        if independent:
+            raise InputError("a conditional head has no cheap marginals; leave out independent")
+        return _conditional_pairs(head, decoder)
 
     def pairs(state, places, rows, gold, generator):
         states = state.hidden[rows[:, None], places]  # (n, 2, H)
@@ -170,6 +175,31 @@ def head_pairs(mlm: MLM, head: PairHead, independent: bool = False) -> Draw:
         wanted = tokens[:, :, None, None].expand(-1, -1, log_w.shape[1], 1)
         log_both = log_p.gather(3, wanted)[..., 0].sum(1)  # (n, R)
         return tokens, torch.logsumexp(log_w + log_both, 1), 0
+
+    return pairs
+
+
+def _conditional_pairs(head: ConditionalHead, decoder) -> Draw:
+    """½ p(a) p(b | a) + ½ p(b) p(a | b): a coin decides which of the two words is drawn first."""
+
+    def pairs(state, places, rows, gold, generator):
+        n, hidden = torch.arange(len(rows)), state.hidden[rows[:, None], places]  # (n, 2, H)
+        alone = state.log_p[rows[:, None], places].double()  # (n, 2, V)
+        distance = (places[:, 1] - places[:, 0]).to(hidden.device)
+        tokens = draw(alone.flatten(0, 1), generator).view(-1, 2) if gold is None else gold
+        offsets = torch.stack([distance, -distance], 1)
+        for drawing in (True, False) if gold is None else (False,):
+            words = embedding(decoder, tokens.flip(1).to(hidden.device))  # (n, 2, H)
+            logits = decoder.logits(head.to(hidden)(hidden, hidden.flip(1), words, offsets))
+            logits = logits.double().cpu().masked_fill(alone.isinf(), -math.inf)
+            given = logits.log_softmax(-1)  # (n, 2, V)
+            if drawing:
+                side = torch.randint(2, (len(rows),), generator=generator)
+                tokens = tokens.clone()
+                tokens[n, side] = draw(given[n, side], generator)
+        pick = tokens[:, :, None]
+        log_q = alone.gather(2, pick)[..., 0] + given.gather(2, pick)[..., 0].flip(1)
+        return tokens, torch.logsumexp(log_q, 1) - math.log(2), 0
 
     return pairs
 

@@ -7,9 +7,10 @@ import torch
 from conftest import random_head
 
 import mlmjoint
+from mlmjoint.engine.forward.routes import features_at
 from mlmjoint.errors import InputError
 from mlmjoint.models.mixture import MixtureJoint
-from mlmjoint.models.pair_head import PairHead, pair_joint
+from mlmjoint.models.pair_head import ConditionalHead, PairHead, decoder_of, embedding, pair_joint
 
 
 @pytest.fixture(scope="module")
@@ -113,12 +114,69 @@ def test_a_head_is_stored_and_refused_by_another_model(toy, tmp_path):
         mlmjoint.load_head("nothing")
 
 
-def test_the_loss_is_minus_log_q_of_the_gold_pair(toy, head, joint):
-    from mlmjoint.engine.forward.routes import features_at
-    from mlmjoint.models.pair_head import decoder_of
-
-    pair, decoder = toy.pair("the keys near the gate are broken .", (2, 6)), decoder_of(toy)
+def log_gold(toy, head, pair):
+    decoder, places = decoder_of(toy), torch.tensor(pair.positions)
     with torch.no_grad():
-        hidden = features_at(toy.model, pair.input_ids[None], torch.tensor([2, 6]), decoder)
-        value = head.log_gold(decoder, hidden[None], torch.tensor([pair.gold]))
-    assert float(value[0]) == pytest.approx(joint.log_prob(*pair.gold), abs=1e-4)
+        hidden = features_at(toy.model, pair.input_ids[None], places, decoder)
+        gold = torch.tensor([pair.gold])
+        return float(head.log_gold(decoder, hidden[None], gold, places.diff()))
+
+
+def test_the_loss_is_minus_log_q_of_the_gold_pair(toy, head, joint):
+    pair = toy.pair("the keys near the gate are broken .", (2, 6))
+    assert log_gold(toy, head, pair) == pytest.approx(joint.log_prob(*pair.gold), abs=1e-4)
+
+
+@pytest.fixture(scope="module")
+def taught():
+    """A head of conditionals whose random weights make much of the written word."""
+    torch.manual_seed(5)
+    head = ConditionalHead(128, units=16)
+    with torch.no_grad():
+        head.shift.weight.normal_(std=0.5)
+    return head
+
+
+def test_conditionals_of_a_head_make_the_mean_of_two_chains(toy, taught):
+    pair = toy.pair("the keys near the gate are broken .", (2, 6))
+    q, decoder = pair_joint(toy, taught, pair), decoder_of(toy)
+    with torch.no_grad():
+        h = features_at(toy.model, pair.input_ids[None], torch.tensor(pair.positions), decoder)
+        words = embedding(decoder, torch.arange(toy.vocab_size))  # (V, H)
+        log_p = decoder.logits(h).log_softmax(-1)  # (2, V)
+        sides = (h[0], h[1], words, torch.tensor(4)), (h[1], h[0], words, torch.tensor(-4))
+        sides = [tuple(x.expand(len(words), -1) for x in s[:3]) + s[3:] for s in sides]
+        log_a, log_b = (decoder.logits(taught(*s)).log_softmax(-1) for s in sides)
+    tables = mlmjoint.Tables(log_a.T, log_b, log_p_a=log_p[0], log_p_b=log_p[1])
+    expected = mlmjoint.joint(tables, "chain-mean").log_table()
+    assert torch.allclose(q.log_table(), expected, atol=1e-4)
+    assert float(q.log_table().double().logsumexp((0, 1))) == pytest.approx(0, abs=1e-5)
+    assert q.log_prob(*pair.gold) == pytest.approx(float(expected[pair.gold]), abs=1e-4)
+    few = q.log_prob(torch.tensor([[3, 9]]), torch.tensor([[7], [8]]))
+    assert torch.allclose(few, expected[[3, 9]][:, [7, 8]].T.double(), atol=1e-4)
+    assert log_gold(toy, taught, pair) == pytest.approx(q.log_prob(*pair.gold), abs=1e-4)
+    log_a, log_b = q.log_marginals()
+    assert torch.allclose(log_a, expected.double().logsumexp(1), atol=1e-4)
+    assert torch.allclose(q.log_conditional_a(7), expected[:, 7].double() - log_b[7], atol=1e-4)
+    assert int(torch.linalg.matrix_rank(q.log_table().double().exp(), rtol=1e-5)) > 16
+
+
+def test_conditionals_of_a_head_over_candidate_sets_and_with_positions_exchanged(toy, taught):
+    pair = toy.pair("the keys near the gate are broken .", (2, 6))
+    swapped = mlmjoint.Pair(pair.input_ids, pair.positions[::-1], pair.gold[::-1])
+    table, mirrored = (pair_joint(toy, taught, p).log_table() for p in (pair, swapped))
+    assert torch.allclose(table, mirrored.T, atol=1e-4)
+    sets = torch.tensor([9, 30, 100]), torch.tensor([5, 6, 70, 71])
+    q = pair_joint(toy, taught, pair, sets)
+    assert float(q.log_table().double().exp().sum()) == pytest.approx(1, abs=1e-5)
+    assert q.log_prob(2, 3) == pytest.approx(float(q.log_table()[2, 3]), abs=1e-5)
+    assert q.top(1)[0][0] in toy.tokenizer.convert_ids_to_tokens(sets[0].tolist())
+
+
+def test_an_untrained_head_of_conditionals_is_the_product(toy, tmp_path):
+    head = ConditionalHead(128, units=16, about={"model": "toy", "fingerprint": toy.fingerprint})
+    head.save(tmp_path)
+    pair = toy.pair("the keys near the gate are broken .", (2, 6))
+    q = pair_joint(toy, mlmjoint.load_head(tmp_path), pair)
+    product = mlmjoint.joint(mlmjoint.conditionals(toy, pair), "mlm")
+    assert torch.allclose(q.log_table(), product.log_table().float(), atol=1e-4)

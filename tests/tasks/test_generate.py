@@ -9,7 +9,7 @@ from conftest import random_head
 
 from mlmjoint.core.pairs import Pair
 from mlmjoint.errors import InputError
-from mlmjoint.models.pair_head import pair_joint
+from mlmjoint.models.pair_head import ConditionalHead, pair_joint
 from mlmjoint.tasks.generate import Strategy, chain_pairs, draw_texts, head_pairs, score_texts
 from mlmjoint.text import text_vocabulary
 
@@ -20,7 +20,16 @@ def head():
 
 
 @pytest.fixture(scope="module")
-def strategies(mlm, head):
+def conditional():
+    torch.manual_seed(2)
+    head = ConditionalHead(16, units=8)
+    with torch.no_grad():
+        head.shift.weight.normal_()
+    return head
+
+
+@pytest.fixture(scope="module")
+def strategies(mlm, head, conditional):
     return {
         "one": Strategy(),
         "left": Strategy("left"),
@@ -28,11 +37,12 @@ def strategies(mlm, head):
         "bound": Strategy(bound=1.0),
         "head": Strategy(pairs=head_pairs(mlm, head)),
         "alone": Strategy(pairs=head_pairs(mlm, head, independent=True)),
+        "conditional": Strategy(pairs=head_pairs(mlm, conditional)),
         "chain": Strategy(pairs=chain_pairs(mlm)),
     }
 
 
-NAMES = ("one", "left", "two", "bound", "head", "alone", "chain")
+NAMES = ("one", "left", "two", "bound", "head", "alone", "conditional", "chain")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -94,7 +104,25 @@ def test_a_pair_of_masks_is_drawn_from_the_joint_of_the_head(mlm, head, strategi
     assert float(found[0]) == pytest.approx(float(alone), abs=1e-4)
 
 
-def test_mistakes(mlm):
+def test_a_pair_of_masks_is_drawn_from_the_joint_of_a_conditional_head(
+    mlm, conditional, strategies
+):
+    """Over text tokens alone."""
+    ids = torch.tensor([2, 6, 8, 3])
+    masked = torch.where(torch.isin(ids, torch.tensor([6, 8])), mlm.mask_token_id, ids)
+    kept = text_vocabulary(mlm)
+    q = pair_joint(mlm, conditional, Pair(masked, (1, 2)), (kept, kept))
+    i, j = (kept.tolist().index(token) for token in (6, 8))
+    found = score_texts(mlm, ids[None], strategies["conditional"]).log_prob
+    assert float(found[0]) == pytest.approx(q.log_prob(i, j), abs=1e-4)
+    drawn = draw_texts(mlm, 4000, 2, strategies["conditional"], seed=1).ids
+    share = float((drawn == ids).all(1).double().mean())
+    assert share == pytest.approx(math.exp(q.log_prob(i, j)), abs=0.03)
+
+
+def test_mistakes(mlm, conditional):
+    with pytest.raises(InputError, match="no cheap marginals"):
+        head_pairs(mlm, conditional, independent=True)
     with pytest.raises(InputError, match="order is 'right'; choose one of"):
         Strategy("right")
     with pytest.raises(InputError, match="bound is -1"):

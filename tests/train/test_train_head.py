@@ -9,7 +9,8 @@ import torch
 import mlmjoint
 from mlmjoint.cli.main import main
 from mlmjoint.errors import InputError
-from mlmjoint.models.pair_head import PairHead, decoder_of, load_head, pair_joint
+from mlmjoint.models.pair_head import ConditionalHead, PairHead, decoder_of, load_head, pair_joint
+from mlmjoint.train import pair_features
 from mlmjoint.train import pair_head as training
 
 LINES = ["the man is walking down the street .", "a dog was running across the road ."] * 6
@@ -53,7 +54,7 @@ def test_pairs_depend_on_their_number_and_mask_what_they_say(mlm):
 def test_stored_features_are_those_of_each_pair_alone(mlm, tmp_path):
     text = training.PairText(mlm, LINES, seed=1)
     job = training.HeadJob(out=str(tmp_path), distil="ag", candidates=6)
-    rows = training.features_of(text, range(10), job)
+    rows = pair_features.features_of(text, range(10), job)
     decoder = decoder_of(mlm)
     found = {tuple(row.flatten().tolist()): k for k, row in enumerate(rows["hidden"])}
     assert len(found) > 1
@@ -80,6 +81,25 @@ def test_stored_features_are_those_of_each_pair_alone(mlm, tmp_path):
     with torch.no_grad():
         loss = float(training.distil_loss(decoder)(head, batch))
     assert loss == pytest.approx(expected.item(), abs=1e-5)
+
+
+def test_a_conditional_head_is_taught_by_the_model_with_one_word_written(mlm, tmp_path):
+    text = pair_features.PairText(mlm, LINES, seed=1)
+    job = training.HeadJob(out=str(tmp_path), kind="conditional")
+    rows = pair_features.features_of(text, range(6), job)
+    decoder, head = decoder_of(mlm), ConditionalHead(16, units=8)
+    expected = []
+    for number in range(6):
+        pair = text.pair(number)
+        for side in (0, 1):
+            ids, place = pair.input_ids.clone(), pair.positions[side]
+            both = mlm.model(input_ids=ids[None]).logits[0, place]
+            ids[pair.positions[1 - side]] = pair.gold[1 - side]
+            one = mlm.model(input_ids=ids[None]).logits[0, place]
+            expected.append(-(one.softmax(0) * both.log_softmax(0)).sum().item())
+    with torch.no_grad():  # untrained, it predicts as with both masked
+        loss = float(training.taught_loss(decoder)(head, rows))
+    assert loss == pytest.approx(sum(expected) / 12, abs=1e-2)
 
 
 def test_killed_and_resumed_it_ends_in_the_same_head(
@@ -121,7 +141,11 @@ def test_its_card_and_its_score(mlm, trained):
         assert row["p_ppl"] == pytest.approx(math.exp(row["p_nll"]), rel=1e-4)
 
 
-@pytest.mark.parametrize("more", [{"tune": True}, {"distil": "chain-geo", "candidates": 5}])
+WAYS = [{"tune": True}, {"distil": "chain-geo", "candidates": 5}]
+WAYS += [{"kind": "conditional", "bf16": True}]
+
+
+@pytest.mark.parametrize("more", WAYS)
 def test_other_ways_to_train(mlm, tiny_model, data, tmp_path, more):
     before = mlm.fingerprint
     card = training.train_head(tmp_path, **options(tiny_model, data, **more))
@@ -154,6 +178,7 @@ def test_the_loss_falls_and_the_command_says_so(tmp_path, capsys):
         ("--rank 0", "rank is 0; give a whole number, 1 or more"),
         ("--extra 2", "extra is 2.0; give a share from 0 to 1"),
         ("--tune --distil ag", "--distil needs a frozen model"),
+        ("--kind conditional --tune", "is taught by the frozen model; leave out --tune"),
     ],
 )
 def test_mistakes_are_one_line(words, part, refused, tmp_path):
