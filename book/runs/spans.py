@@ -24,7 +24,7 @@ from tqdm import tqdm
 import mlmjoint
 from mlmjoint.core.reference import kl
 from mlmjoint.files import sha256
-from mlmjoint.spans import SPAN_METHODS
+from mlmjoint.spans import SPAN_METHODS, tree_of
 from mlmjoint.studies import Run
 from mlmjoint.text import ToyWorld, corpora, corpus
 
@@ -74,7 +74,7 @@ def measure(mlm, span, tokens, truth, whole: bool, proof: bool) -> dict:
     options = {"ag": {"tol": TOL}}
     joints = {m: mlmjoint.joint(tables, m, **options.get(m, {})) for m in METHODS}
     for base in BASES:
-        joints[f"tree-{base}"] = mlmjoint.tree(mlm, span, base, None if whole else tokens)
+        joints[f"tree-{base}"] = tree_of(tables, base)
     ag = joints["ag"]
     facts = {"residual": ag.residual, "passes": ag.iterations, "objective": ag.objective}
     if proof:
@@ -82,10 +82,11 @@ def measure(mlm, span, tokens, truth, whole: bool, proof: bool) -> dict:
     row = {"nll": {m: -q.log_prob(*cell) / k for m, q in joints.items()}, "ag": facts}
     if truth is not None:
         row["nll"]["truth"] = -float(truth[cell]) / k
-        row["kl"] = {}
-        for method, q in joints.items():
-            possible = truth.isfinite().nonzero(as_tuple=True)
-            row["kl"][method] = float(kl(truth[possible], q.log_prob(*possible), 0))
+        possible = truth.isfinite().nonzero(as_tuple=True)
+        row["kl"] = {
+            method: float(kl(truth[possible], q.log_prob(*possible), 0))
+            for method, q in joints.items()
+        }
     row["contexts"] = sum(table[:1].numel() for table in tables.log_p)
     row["seconds"] = round(time.process_time() - begin, 2)
     return row

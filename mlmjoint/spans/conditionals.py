@@ -5,7 +5,7 @@ from tqdm import tqdm
 
 from .. import arrays
 from ..engine.device import free_memory
-from ..engine.forward.routes import choose_route, eval_mode, features_at
+from ..engine.forward.routes import choose_route, eval_mode
 from ..engine.forward.write import auto_batch, fill_rows
 from ..errors import InputError
 from .tables import SpanTables, subsets
@@ -126,7 +126,7 @@ class _Forwards:
                 written, torch.unravel_index(index, shape) if shape else (), strict=True
             ):
                 batch[:, self.span.positions[t]] = self.ids[t][at.to(self.route.device)]
-            features = features_at(self.mlm.model, batch, places[:, None], self.route.head)
+            features = self.route.read(batch, places.expand(len(batch), -1)).unbind(1)
             for m, s in enumerate(masked):
                 head = self.heads[s]
                 logits = features[m][:, self.ids[s]] if head is None else head.logits(features[m])

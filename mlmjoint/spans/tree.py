@@ -12,8 +12,10 @@ from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 from .. import arrays, checks
 from ..core.joints import joint
 from ..core.pairs import Pair
+from ..core.tables import Tables
 from ..models.conditionals import conditionals
 from .joints import _draw
+from .tables import SpanTables
 
 Tensor = torch.Tensor
 
@@ -147,16 +149,35 @@ def tree(mlm, span, base: str = "chain-geo", candidates=None, root: int | None =
     .. [1] Chow and Liu, "Approximating Discrete Probability Distributions with Dependence Trees",
        IEEE Transactions on Information Theory, 1968.
     """
-    from .tables import SpanTables
-
     k = len(span.positions)
     if isinstance(candidates, int):
         candidates = mlm.candidates(span, candidates)
-    logs, information = {}, np.zeros((k, k))
+    pairs = {}
     for u, v in combinations(range(k), 2):
         pair = Pair(span.input_ids, (span.positions[u], span.positions[v]))
         tokens = None if candidates is None else (candidates[u], candidates[v])
-        log_q = joint(conditionals(mlm, pair, tokens), base).log_table().double().cpu()
+        pairs[u, v] = conditionals(mlm, pair, tokens)
+    ids = None if candidates is None else list(candidates)
+    return _chow_liu(pairs, base, root, SpanTables([], tokens=ids, tokenizer=mlm.tokenizer))
+
+
+def tree_of(tables: SpanTables, base: str = "chain-geo", root: int | None = None) -> TreeJoint:
+    """The tree of :func:`tree` from the conditionals of a span, which hold those of its pairs."""
+    pairs = {}
+    for u, v in combinations(range(len(tables.shape)), 2):
+        shape = tables.shape[u], tables.shape[v]
+        log_a, log_b = (tables.given(*key).reshape(shape) for key in ((u, {v}), (v, {u})))
+        alone = {"log_p_a": tables.given(u, ()).flatten(), "log_p_b": tables.given(v, ()).flatten()}
+        pairs[u, v] = Tables(log_a, log_b, **alone)
+    return _chow_liu(pairs, base, root, tables)
+
+
+def _chow_liu(pairs: dict, base: str, root: int | None, tables: SpanTables) -> TreeJoint:
+    """The tree of pair joints with the largest mutual informations."""
+    k = max(v for _, v in pairs) + 1
+    logs, information = {}, np.zeros((k, k))
+    for (u, v), both in pairs.items():
+        log_q = joint(both, base).log_table().double().cpu()
         log_q = log_q - log_q.logsumexp((0, 1))
         logs[u, v], logs[v, u] = log_q, log_q.T
         alone = log_q.logsumexp(1, keepdim=True) + log_q.logsumexp(0)
@@ -171,5 +192,4 @@ def tree(mlm, span, base: str = "chain-geo", candidates=None, root: int | None =
         log_q = logs[int(parents[v]), v]
         edges[int(parents[v]), v] = log_q - log_q.logsumexp(1, keepdim=True)
     log_root = logs[next(iter(edges))].logsumexp(1)
-    ids = None if candidates is None else list(candidates)
-    return TreeJoint(log_root, edges, SpanTables([], tokens=ids, tokenizer=mlm.tokenizer))
+    return TreeJoint(log_root, edges, tables)

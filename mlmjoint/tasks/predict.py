@@ -6,7 +6,7 @@ from functools import partial
 import torch
 
 from ..engine.forward.architectures import find_head, is_hooked
-from ..engine.forward.routes import Route, choose_route, features_at
+from ..engine.forward.routes import Route, choose_route
 from ..engine.forward.write import auto_batch, normalise_rows
 
 Tensor = torch.Tensor
@@ -108,4 +108,4 @@ class Predictor:
                 self._readers[key] = self.route.reader(self.ids, *key)
             return self._readers[key](batch[:, key[0]])[None]
         positions = torch.tensor([self.masks[s] for s in following], device=batch.device)
-        return features_at(self.mlm.model, batch, positions[:, None], self.route.head)
+        return self.route.read(batch, positions.expand(len(batch), -1)).transpose(0, 1)

@@ -20,6 +20,7 @@ from mlmjoint.spans import conditionals as forwards
 from mlmjoint.spans import dense, objective
 from mlmjoint.spans import tables as span_tables
 from mlmjoint.spans.tables import SpanTables, subsets
+from mlmjoint.spans.tree import tree_of
 
 
 def random_spans(*shape, scale=1.5, seed=0) -> SpanTables:
@@ -307,6 +308,10 @@ def test_tree_of_two_positions_is_the_pair_joint_and_it_takes_the_strongest_edge
     weakest = min(strength, key=strength.get)
     q = mlmjoint.tree(mlm, span, candidates=5)
     assert {tuple(sorted(edge)) for edge in q.edges} == set(strength) - {weakest}
+    for base in ("chain-geo", "ag"):  # the conditionals of all positions hold those of the pairs
+        same = tree_of(mlmjoint.span_conditionals(mlm, span, tokens), base)
+        again = mlmjoint.tree(mlm, span, base, tokens).log_table()
+        assert torch.allclose(same.log_table(), again, atol=1e-4 if base == "ag" else 1e-5)
 
 
 # Memory, and bad input

@@ -15,7 +15,7 @@ from torch import nn
 from ... import checks
 from ...errors import InputError
 from .architectures import Head, find_head, is_hooked, read_stack
-from .encoder import Substitutions
+from .encoder import Encoder, Substitutions
 
 Tensor = torch.Tensor
 ROUTES = ("fast", "head", "plain")
@@ -79,6 +79,15 @@ class Route:
         self.stack = read_stack(model) if name == "fast" else None
         if (name != "plain" and self.head is None) or (name == "fast" and self.stack is None):
             raise InputError(f"no {name} route for {type(model).__name__}; leave route out")
+
+    def read(self, input_ids: Tensor, positions: Tensor) -> Tensor:
+        """What the head reads in sequences of one length, (n, T), at several positions of each,
+        (n, R): (n, R, H), or the logits (n, R, V) on the plain route."""
+        padding = None if self.stack is None else self.stack.padding_id
+        if self.stack is None or (padding is not None and bool((input_ids == padding).any())):
+            features = features_at(self.model, input_ids, positions.t(), self.head)
+            return features.transpose(0, 1)
+        return Encoder(self.stack).hidden_at(input_ids, positions)
 
     def reader(self, input_ids: Tensor, substituted: int, masked: int) -> Callable:
         """A function from tokens (n,) to what the head reads at ``masked``: (n, H), or the logits
