@@ -6,5 +6,9 @@ from .constructions import span_joint
 from .tables import SpanTables
 
 joint.register(SpanTables, span_joint)
-homes = {"constructions": "SPAN_METHODS", "joints": "SpanJoint objective", "tree": "TreeJoint tree_of"}
+homes = {
+    "constructions": "SPAN_METHODS",
+    "joints": "SpanJoint objective",
+    "tree": "TreeJoint tree_of",
+}
 __getattr__, __dir__, __all__ = exports(__name__, homes)

@@ -32,16 +32,22 @@ class Reader:
         ``ids`` (n, T) are whole texts, ``masked`` (n, T) says what is masked, ``at`` (n, R) which
         positions are read.
         """
-        device = self.mlm.device
         gold = ids.gather(1, at)  # (n, R)
-        batch = ids.masked_fill(masked, self.mlm.mask_token_id).to(device)
-        features = self.route.read(batch, at.to(device)).flatten(0, 1)  # (n R, H)
+        # Texts that differ in one word share many questions: each is asked once.
+        asked = torch.cat([ids.masked_fill(masked, self.mlm.mask_token_id), at], 1)
+        asked, index = asked.unique(dim=0, return_inverse=True)
+        step = self.batch(ids.shape[1])
+        batches = (
+            part.tensor_split([ids.shape[1]], 1) for part in asked.to(self.mlm.device).split(step)
+        )
+        features = torch.cat([self.route.read(*batch) for batch in batches])  # (m, R, H)
         head, own, best = self.route.head, [], []
-        step = max(1, CELLS // self.mlm.vocab_size)
-        for part, tokens in zip(features.split(step), gold.flatten().split(step), strict=True):
-            logits = (part if head is None else head.logits(part)).float()  # (m, V)
+        step = max(1, CELLS // (self.mlm.vocab_size * at.shape[1]))
+        for part, tokens in zip(index.split(step), gold.split(step), strict=True):
+            read = features[part.to(features.device)].flatten(0, 1)
+            logits = (read if head is None else head.logits(read)).float()  # (rows, V)
             top = logits.amax(-1, keepdim=True)
-            mine = logits.gather(1, tokens.to(device)[:, None]) - top
+            mine = logits.gather(1, tokens.reshape(-1, 1).to(logits.device)) - top
             log_total = logits.sub_(top).exp_().sum(-1).log()  # log Z - top keeps its digits
             own.append(mine[:, 0] - log_total)
             best.append(-log_total)

@@ -105,7 +105,8 @@ def score(
     ):
         reader = Reader(mlm, many=sum(len(text.places) for text in texts) > 256)
         for (length, _), group in sorted(groups.items()):
-            rows = len(group[0].places) * (orders if method == "orders" else 1)
+            # Sequences that a text is read in at once.
+            rows = {"conf": 1, "orders": orders * len(group[0].places)}.get(method, length)
             step = max(1, 4 * reader.batch(length) // rows)
             for start in range(0, len(group), step):
                 part = group[start : start + step]
@@ -164,10 +165,7 @@ def _read(reader: Reader, texts: Sequence[_Text], method: str, orders: int, seed
         rows.scatter_(2, places[:, None].expand(-1, q, -1), masked)
         at = places[:, reads]  # (S, Q, R)
         ids, rows, at = ids.repeat_interleave(q, 0), rows.flatten(0, 1), at.flatten(0, 1)
-        step = reader.batch(ids.shape[1])
-        chunks = zip(ids.split(step), rows.split(step), at.split(step), strict=True)
-        log_probs = torch.cat([reader.log_probs(*chunk)[0] for chunk in chunks])
-        log_probs = log_probs.view(len(texts), q * count)
+        log_probs = reader.log_probs(ids, rows, at)[0].view(len(texts), q * count)
         n = places.shape[1]
         if method == "orders":  # each order reads every token once
             parts = log_probs.view(len(texts), orders, n)
@@ -214,15 +212,13 @@ def _surest_first(reader: Reader, ids: Tensor, places: Tensor) -> Tensor:
     """Parts of the chain that reads the surest position next, (S, n), all texts in step."""
     count, n = places.shape
     parts, free = torch.zeros(count, n, dtype=torch.float64), torch.ones(count, n, dtype=torch.bool)
-    step, rows = reader.batch(ids.shape[1]), torch.arange(count)
+    rows = torch.arange(count)
     for left in range(n, 0, -1):
         masked = torch.zeros_like(ids, dtype=torch.bool).scatter_(1, places, free)
         open_ = free.nonzero()[:, 1].view(count, left)  # numbers of the masked tokens
-        at = places.gather(1, open_)
-        chunks = zip(ids.split(step), masked.split(step), at.split(step), strict=True)
-        own, best = zip(*(reader.log_probs(*chunk) for chunk in chunks), strict=True)
-        surest = torch.cat(best).argmax(1)  # (S,)
+        own, best = reader.log_probs(ids, masked, places.gather(1, open_))
+        surest = best.argmax(1)  # (S,)
         chosen = open_[rows, surest]
-        parts[rows, chosen] = torch.cat(own)[rows, surest]
+        parts[rows, chosen] = own[rows, surest]
         free[rows, chosen] = False
     return parts

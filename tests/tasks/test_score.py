@@ -144,12 +144,15 @@ def test_every_route_gives_the_same_scores(models, hooked, monkeypatch):
 
 @pytest.mark.parametrize("name", ["en-small", "Roberta"])
 def test_many_tokens_take_the_encoder_and_get_the_same_scores(models, name, monkeypatch):
-    """From 257 tokens on the weights are packed, and the last layer runs at one position."""
+    """From 257 tokens on the weights are packed, and the last layer runs where it is read. A
+    question that several texts share is asked once.
+    """
     from mlmjoint.engine.forward.encoder import Encoder
 
     mlm, calls, fast = models[name], [], Encoder.hidden_at
     many = [*SENTENCES, *TEXTS] * 8
-    assert sum(len(mlm.encode(text)) - 2 for text in many) > 256
+    questions = sum(len(mlm.encode(text)) - 2 for text in many)
+    assert questions > 256
 
     def counted(self, ids, positions):
         calls.append(len(ids))
@@ -160,7 +163,7 @@ def test_many_tokens_take_the_encoder_and_get_the_same_scores(models, name, monk
         few = [score(mlm, text, method) for text in many[: len(many) // 8]]
         assert not calls
         assert score(mlm, many, method) == pytest.approx(few * 8, abs=1e-4)
-        assert sum(calls) > 256
+        assert 0 < sum(calls) < questions / 2
         calls.clear()
 
 
