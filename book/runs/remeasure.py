@@ -117,7 +117,8 @@ def compare(old: Study, new: Study) -> dict:
             worst[column] = max(worst.get(column, 0.0), gap)
             size.setdefault(column, []).append(abs(value))
     relative = {c: gap / (sum(size[c]) / len(size[c]) or 1.0) for c, gap in worst.items()}
-    return {"largest": worst, "relative": relative}
+    short = {"largest": worst, "relative": relative}
+    return {key: {c: float(f"{v:.2g}") for c, v in part.items()} for key, part in short.items()}
 
 
 def _numbers(value, path=()):
