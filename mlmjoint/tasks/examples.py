@@ -63,8 +63,8 @@ def read_examples(spec: str, task: str) -> Examples:
         absent = [name for name in (*fields, *filter(None, [column])) if name not in row]
         if absent:
             raise InputError(
-                f"{path} has no field {absent[0]!r} (it has {', '.join(map(str, row))}); write "
-                f"{FORM}"
+                f"{path} has no field {absent[0]!r} (it has {', '.join(row) or 'none'}); "
+                f"write {FORM}"
             )
         if column and str(row[column]) != value:
             continue

@@ -176,21 +176,23 @@ def records(kind: str, path: Path) -> Iterator[tuple[int, dict]]:
     """
     header: list[str] | None = None
     for number, line in enumerate(_lines(path, newline="\n"), 1):
-        if kind == "tsv":
-            cells = line.rstrip("\r\n").split("\t")
-            if header is None:
-                header = cells
-            elif len(cells) != len(header):
-                raise InputError(
-                    f"line {number} of {path} has {len(cells)} columns and its first line "
-                    f"{len(header)}; separate columns by one tab"
-                )
-            else:
-                yield number, dict(zip(header, cells, strict=True))
-        elif line.strip():
+        if not line.strip():
+            continue
+        if kind == "jsonl":
             with checks.one_line(f"line {number} of {path} is not JSON", "fix it"):
                 record = json.loads(line)
             yield number, record if isinstance(record, dict) else {}
+            continue
+        cells = line.rstrip("\r\n").split("\t")
+        if header is None:
+            header = cells
+        elif len(cells) != len(header):
+            raise InputError(
+                f"line {number} of {path} has {len(cells)} columns and its first line "
+                f"{len(header)}; separate columns by one tab"
+            )
+        else:
+            yield number, dict(zip(header, cells, strict=True))
 
 
 def _collect(rows, keep_repeats: bool, limit: int | None) -> tuple[list[Sentence], dict]:
