@@ -66,6 +66,10 @@ def test_the_graph_points_at_every_weight_of_the_package_and_holds_none(name):
     assert len(live.build(folder).SerializeToString()) < 40_000
 
 
+def size_of(folder) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
 def test_the_head_s_graph_points_at_the_package_s_head():
     folder, head = files.MODELS / "toy", pair_head.HEADS / "toy"
     graph = live.build_head(folder, head).graph
@@ -82,9 +86,13 @@ def test_another_architecture_is_refused(tmp_path):
         live.build(tmp_path)
 
 
-def test_what_is_vendored_stays_small_and_names_its_licence():
+def test_what_is_vendored_and_what_is_loaded_stay_small(tmp_path):
     folder = ROOT / "book" / "_static" / "live"
-    assert sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()) < 15e6
+    vendored = size_of(folder)
+    assert vendored < 15e6
+    live.write(tmp_path)
+    # Beside the book's own frame, which every page has.
+    assert vendored + size_of(tmp_path / "en-small") + size_of(folder.parent / "explore") < 37e6
     for name in ("onnxruntime-web", "tokenizers"):
         assert (folder / "vendor" / f"{name}.LICENSE").read_text().strip()
 
