@@ -78,7 +78,9 @@ def main() -> None:
         tables = mlmjoint.conditionals(mlm, pair, tokens=sets)
         row["ag"] = mutual_information(mlmjoint.joint(tables, "ag"))
         if head is not None:
-            row["head"] = mutual_information(pair_joint(mlm, head, pair))
+            row["head"] = mutual_information(
+                pair_joint(mlm, head, pair, sets if args.top_k else None)
+            )
         if sentences.truth is not None:
             world = sentences.truth.world
             row["truth"] = structure(world.true_joint(item.input_ids, *positions)).information

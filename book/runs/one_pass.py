@@ -27,7 +27,10 @@ STUDIES = {"toy": "toy-toy", "en-small": "en-small-snli-dev"}
 
 
 def score(mlm, head, study, data: str, progress=True, limit=None) -> dict:
-    """Lists over the (first) pairs of a study, over its own vocabulary."""
+    """Lists over the (first) pairs of a study, over its own vocabulary.
+
+    U-NLL is that of mixtures alone: a head of conditionals would need its whole table for it.
+    """
     kept = text_vocabulary(mlm)
     place = {token: k for k, token in enumerate(kept.tolist())}
     out = {"sentences": [], "p_nll": [], "u_nll": [], "kl_true": []}
@@ -35,10 +38,11 @@ def score(mlm, head, study, data: str, progress=True, limit=None) -> dict:
     for _, (record, pair, truth) in zip(rows, of_study(study, mlm, data), strict=False):
         q = pair_joint(mlm, head, pair, tokens=(kept, kept))
         i, j = (place[token] for token in pair.gold)
-        given = float(q.log_conditional_a(j)[i]) + float(q.log_conditional_b(i)[j])
         out["sentences"].append(record["sentence"])
         out["p_nll"].append(round(-0.5 * q.log_prob(i, j), 6))
-        out["u_nll"].append(round(-0.5 * given, 6))
+        if head.rank is not None:
+            given = float(q.log_conditional_a(j)[i]) + float(q.log_conditional_b(i)[j])
+            out["u_nll"].append(round(-0.5 * given, 6))
         if truth is not None:
             out["kl_true"].append(round(float(kl(truth, q.log_table().double())), 6))
     return {key: values for key, values in out.items() if values}
@@ -56,7 +60,8 @@ def main() -> None:
     words = f"one_pass --model {args.model} --data {bare}"
     words += f" --head {Path(args.head).name}" if args.head else ""
     about = {"model": args.model, "data": bare, "head": head.config, "sha256": digest}
-    run = begin(f"one_pass_{args.model}", words, **about)
+    name = f"one_pass_{Path(args.head).name if args.head else args.model}"
+    run = begin(name, words, **about)
     training = head_card(args.head or args.model)
     for row in training["evaluation"]:
         if run.one(held_out=row["pairs"]) is None:

@@ -13,8 +13,7 @@ def add_arguments(parser) -> None:
     parser.epilog = (
         "examples:\n"
         "  mlmjoint train-head --model toy --data toy --out toy-head\n"
-        "  mlmjoint train-head --model en-small --data captions.txt "
-        "--kind conditional --out english-head"
+        "  mlmjoint train-head --kind conditional --data captions.txt --out english-head"
     )
     add_fields(parser, HeadJob)
     for name, kind in LEARNING.items():

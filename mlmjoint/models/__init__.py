@@ -3,6 +3,6 @@
 from ..lazy import exports
 
 homes = {"known": "available catalog model_card shipped", "mixture": "MixtureJoint"}
-homes["exlm"] = "ExLM ExLMConfig"
-homes["pair_head"] = "ConditionalHead PairHead head_card shipped_heads"
+homes |= {"exlm": "ExLM ExLMConfig"}
+homes |= {"pair_head": "ConditionalHead PairHead head_card shipped_heads"}
 __getattr__, __dir__, __all__ = exports(__name__, homes)

@@ -157,8 +157,9 @@ class ConditionalHead(StoredHead):
 
     def forward(self, own, other, written, distance) -> Tensor:
         """States (n, H) with the word of embedding ``written`` (n, H) so many positions ahead."""
-        inner = self.both(torch.cat([own, other], -1)) + self.written(written)  # (n, units)
-        inner = gelu(inner + self.distance(distance.clamp(-FAR, FAR) + FAR))
+        x = self.both(torch.cat([own, other], -1)) + self.distance(distance.clamp(-FAR, FAR) + FAR)
+        y = self.written(written)  # (n, units)
+        inner = gelu(x + y + x * y)  # their product: what a word means depends on where it is
         return own + self.shift(inner + gelu(self.inner(inner)))
 
     def states(self, decoder: Head, hidden: Tensor, gold: Tensor, distance: Tensor) -> Tensor:
