@@ -11,6 +11,8 @@ CARRIED = {
     "results/full/*/manifest.json": "results/full",
     "results/full/*/records.jsonl": "results/full",
     "results/full/runs/*.json": "results/full",
+    "results/remeasured/*/manifest.json": "results/remeasured",
+    "results/remeasured/*/records.jsonl": "results/remeasured",
     "benchmarks/results/*.json": "benchmarks",
 }
 

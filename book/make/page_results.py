@@ -140,15 +140,21 @@ def _study(cell: str, tables: dict, folded: bool) -> list[str]:
         "",
         *(dropdown("Perplexity and faithfulness", measured) if folded else dense(measured)),
     ]
-    if REVERSED in tables:
-        lines += dropdown(REVERSED, _wide(tables[REVERSED]))
-    if VARIANTS in tables:
-        lines += dropdown(VARIANTS, _wide(tables[VARIANTS]))
+    if not folded:
+        lines += _more(tables)
+    return [*lines, *dropdown("The command", ["```bash", manifest["command"], "```"])]
+
+
+def _more(tables: dict) -> list[str]:
+    """What a reader opens when the first table raises a question."""
+    lines = []
+    for name in (REVERSED, VARIANTS):
+        lines += dropdown(name, _wide(tables[name])) if name in tables else []
     if PAIRED in tables:
         lines += dropdown("AG against each other construction", _against_ag(tables[PAIRED]))
     if JSD in tables:
-        lines += dropdown("JSD between joints", _divergences(tables[JSD]))
-    return [*lines, *dropdown("The command", ["```bash", manifest["command"], "```"])]
+        lines += dropdown("JSD between joints, in thousandths", _divergences(tables[JSD]))
+    return lines
 
 
 def _wide(*tables: dict) -> list[str]:
@@ -185,10 +191,10 @@ def _signed(entry: Entry, sign: int) -> Entry:
 
 
 def _divergences(tables: dict) -> list[str]:
-    """Means without intervals, so that all columns fit."""
+    """Means without intervals and with few digits, so that all columns fit."""
     columns = list(dict.fromkeys(column for row in tables.values() for column in row))
     rows = [
-        [name, *(_value(row[column]) if column in row else None for column in columns)]
+        [name, *(f"{1000 * row[c].value:.2f}" if c in row else None for c in columns)]
         for name, row in tables.items()
     ]
     return table(["", *columns], rows)

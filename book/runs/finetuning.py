@@ -30,7 +30,7 @@ CORPORA = {
 }
 SETTINGS = {
     "sst": {"epochs": 2, "learning_rate": 1e-4, "balance": 0.5},
-    "snli": {"epochs": 0.6, "learning_rate": 1e-4},
+    "snli": {"epochs": 1, "learning_rate": 1e-4},
     "rte": {"epochs": 3, "learning_rate": 1e-4, "max_length": 192},
     "mrpc": {"epochs": 3, "learning_rate": 1e-4},
     "conll": {"epochs": 1, "learning_rate": 2e-4},

@@ -4,9 +4,8 @@
     python -m book.runs.remeasure en-small-xsum-random --texts FOLDER
     python -m book.runs.remeasure en-small-snli-dev-random --texts FOLDER --fillings 150
 
-The new records are in results/full/remeasured/STUDY, resumable like any study, until the study's
-own n is reached: then they take the old ones' place. runs/remeasured.json has the largest
-differences.
+The new records are in results/remeasured/STUDY, resumable like any study, until the study's own n
+is reached: then they take the old ones' place. runs/remeasured.json has the largest differences.
 FOLDER has the texts that are not shipped, under the names that the studies' commands use. While
 the whole tables of a pair are there, --fillings compares its certified fillings with them
 (runs/fill_pairs.json).
@@ -31,7 +30,7 @@ from mlmjoint.text import corpora
 
 from . import begin, fill_pairs
 
-FOLDER = "remeasured"
+PROFILE = "remeasured"
 LEFT_OUT = ("seconds", "passes", "residual")  # of machines and solvers, not of pairs
 
 
@@ -77,7 +76,7 @@ def plan_of(study: Study, texts: Path | None) -> Plan:
 def remeasure(name: str, first: int | None, texts: Path | None, fillings: int = 0) -> dict:
     """Measure the first pairs of a study, all by default; the largest difference of each column."""
     old = plans.read("full", name)
-    folder = files.profile_folder("full") / FOLDER / name
+    folder = files.profile_folder(PROFILE, name)
     wanted = min(first or old.manifest["n"], old.manifest["n"])
 
     def count(_) -> None:

@@ -102,7 +102,7 @@ def test_what_is_vendored_and_what_is_loaded_stay_small(tmp_path):
 ASK = """
 const [questions, done] = [arguments[0], arguments[arguments.length - 1]];
 const list = (_, x) => ArrayBuffer.isView(x) ? [...x] : x;
-const plain = (value) => JSON.parse(JSON.stringify(value, list));
+const plain = (value) => JSON.parse(JSON.stringify(value ?? null, list));
 (async () => {
   const answers = [];
   for (const question of questions) answers.push(plain(await mlmjointLive.ask(...question).answer));

@@ -120,7 +120,7 @@ BAD_MODEL = {
     "empty": (MASKED, "config.json"),
     "damaged": (MASKED, "damaged"),
     "nan": (MASKED, "nan"),  # logits
-    "wide": ("a man is [MASK] [MASK] the cinq .", "outside the vocabulary"),
+    "wide": ("a man is [MASK] [MASK] the cinq .", "lies outside 0..19"),
 }
 
 
