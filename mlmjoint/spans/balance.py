@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from .tables import SpanTables, part
+from .tables import SpanTables, part, part_of
 
 Tensor = torch.Tensor
 
@@ -117,12 +117,6 @@ def split_like(tables: SpanTables, vector: Tensor) -> list[Tensor]:
     shapes = [t.narrow(s, 0, 1).shape for s, t in enumerate(tables.log_p)]
     parts = vector.split([shape.numel() for shape in shapes])
     return [v.view(shape) for v, shape in zip(parts, shapes, strict=True)]
-
-
-def part_of(tensor: Tensor, block: tuple[slice, ...]) -> Tensor:
-    """The block of a tensor as a view to be written to; axes of length one are whole."""
-    whole = zip(tensor.shape, block, strict=True)
-    return tensor[tuple(slice(None) if size == 1 else b for size, b in whole)]
 
 
 def logaddexp(logs: list[Tensor]) -> Tensor:

@@ -1,5 +1,7 @@
 """The conditionals of k positions, from a masked language model: every subset written, in turn."""
 
+import itertools
+
 import torch
 from tqdm import tqdm
 
@@ -60,9 +62,8 @@ def span_conditionals(mlm, span, tokens=None, progress: bool = False) -> SpanTab
     .. [1] Torroba Hennigen and Kim, "Deriving Language Models from Masked Language Models",
        ACL 2023, whose pairs are k = 2.
     """
-    embedded = mlm.model.get_input_embeddings().weight.shape[0]
-    arrays.check_pair(span, mlm.mask_token_id, embedded)
-    sets = arrays.candidate_sets(tokens, mlm.vocab_size, embedded, len(span.positions))
+    arrays.check_pair(span, mlm.mask_token_id, mlm.embedded)
+    sets = arrays.candidate_sets(tokens, mlm.vocab_size, mlm.embedded, len(span.positions))
     shape = tuple(map(len, sets))
     dtype = torch.promote_types(next(mlm.model.parameters()).dtype, torch.float32)
     needed = len(sets) * torch.Size(shape).numel() * dtype.itemsize
@@ -93,8 +94,7 @@ class _Forwards:
         log_z = [torch.empty_like(table.narrow(s, 0, 1)) for s, table in enumerate(log_p)]
         contexts = torch.Size(n + 1 for n in self.shape).numel() - torch.Size(self.shape).numel()
         hidden = None if self.progress else True  # None: off a terminal
-        bar = tqdm(desc="conditionals", total=contexts, leave=False, disable=hidden)
-        with bar:
+        with tqdm(desc="conditionals", total=contexts, leave=False, disable=hidden) as bar:
             for some in subsets(k):
                 masked = [s for s in range(k) if s not in some]
                 if len(masked) > 1:
@@ -150,24 +150,15 @@ class _Forwards:
         table = log_p[s].permute(*outer, inner, s)
         norms = log_z[s].permute(*outer, inner, s)[..., 0]
         whole = self.shape[s] == self.mlm.vocab_size
-        for cell in torch.cartesian_prod(*(torch.arange(self.shape[t]) for t in outer)).view(
-            -1, len(outer)
-        ):
+        places, keep = self.span.positions, None if whole else self.ids[s]
+        for cell in itertools.product(*(range(self.shape[t]) for t in outer)):
             sequence = self.span.input_ids.clone()
-            for t, at in zip(outer, cell.tolist(), strict=True):
-                sequence[self.span.positions[t]] = self.sets[t][at]
-            at = tuple(cell.tolist())
-            z = fill_rows(
-                table[at],
-                self.route,
-                sequence,
-                self.span.positions[s],
-                self.span.positions[inner],
-                self.ids[inner],
-                None if whole else self.ids[s],
-            )
+            for t, at in zip(outer, cell, strict=True):
+                sequence[places[t]] = self.sets[t][at]
+            where = places[s], places[inner], self.ids[inner]
+            z = fill_rows(table[cell], self.route, sequence, *where, keep)
             arrays.check_finite(z, lambda n: self._context(s))
-            norms[at] = z.to(self.dtype)
+            norms[cell] = z.to(self.dtype)
             advance(len(z))
 
     def _context(self, s: int) -> str:

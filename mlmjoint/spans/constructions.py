@@ -13,9 +13,9 @@ from .. import checks
 from ..errors import InputError
 from ..names import METHODS
 from . import arnold_gokhale
-from .balance import SpanBalance, part_of
+from .balance import SpanBalance
 from .joints import Formula, SpanArnoldGokhale, SpanJoint
-from .tables import SpanTables, part, subsets
+from .tables import SpanTables, part, part_of, subsets
 
 Tensor = torch.Tensor
 

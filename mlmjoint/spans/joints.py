@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 import torch
 
 from .. import arrays, checks
+from ..core.reference import kl
 from ..errors import InputError
 from . import arnold_gokhale as solver
 from .balance import logaddexp, split_like
-from .tables import SpanTables, part
+from .tables import SpanTables, part, part_of
 
 Tensor = torch.Tensor
 
@@ -89,8 +90,8 @@ class SpanJoint:
             log_mu = self._block(block)
             if others:
                 log_mu = log_mu.logsumexp(others, keepdim=True)
-            at = tuple(slice(None) if n == 1 else b for n, b in zip(sizes, block, strict=True))
-            out[at] = torch.logaddexp(out[at], log_mu)
+            here = part_of(out, block)
+            here.copy_(torch.logaddexp(here, log_mu))
         if not axes:
             return out.view(1)
         return out.permute(*axes, *others).reshape([self.shape[axis] for axis in axes])
@@ -168,12 +169,9 @@ def objective(q: SpanJoint) -> float:
     k, total = len(q.shape), 0.0
     margins = [q.log_marginal([t for t in range(k) if t != s]).unsqueeze(s) for s in range(k)]
     for block in q.tables.blocks():
-        log_mu = q._block(block)
+        log_mu, axes = q._block(block), tuple(range(k))
         for table, margin in zip(q.tables.log_p, margins, strict=True):
-            log_p = table[block].double()
-            p = log_p.exp()
-            terms = torch.where(p > 0, p * (log_p - log_mu + part(margin, block)), 0.0)
-            total += float(terms.sum())
+            total += float(kl(table[block].double(), log_mu - part(margin, block), axes))
     return max(0.0, total)
 
 

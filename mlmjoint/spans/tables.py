@@ -70,10 +70,15 @@ class SpanTables:
             )
 
 
-def part(tensor: Tensor, block: tuple[slice, ...]) -> Tensor:
-    """The block of a tensor, float64; axes of length one are kept whole, to broadcast."""
+def part_of(tensor: Tensor, block: tuple[slice, ...]) -> Tensor:
+    """The block of a tensor as a view to be written to; axes of length one are whole."""
     whole = zip(tensor.shape, block, strict=True)
-    return tensor[tuple(slice(None) if size == 1 else b for size, b in whole)].double()
+    return tensor[tuple(slice(None) if size == 1 else b for size, b in whole)]
+
+
+def part(tensor: Tensor, block: tuple[slice, ...]) -> Tensor:
+    """The block of a tensor, float64, to be broadcast."""
+    return part_of(tensor, block).double()
 
 
 def subsets(k: int) -> Iterator[frozenset[int]]:

@@ -12,9 +12,10 @@ from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 from .. import arrays, checks
 from ..core.joints import joint
 from ..core.pairs import Pair
+from ..core.reference import kl
 from ..core.tables import Tables
 from ..models.conditionals import conditionals
-from .joints import _draw
+from .joints import SpanJoint, _draw
 from .tables import SpanTables
 
 Tensor = torch.Tensor
@@ -25,7 +26,8 @@ class TreeJoint:
 
     def __init__(self, log_root: Tensor, edges: dict[tuple[int, int], Tensor], tables=None):
         """``edges[u, v]`` is log q(x_v | x_u) (K_u, K_v), parents first, from the root on."""
-        self.log_root, self.edges, self.tables = log_root.double(), edges, tables or []
+        self.log_root, self.edges = log_root.double(), edges
+        self.tables = tables or SpanTables([])
         self.root = next(iter(edges))[0]
         sizes = {self.root: len(log_root)} | {v: t.shape[1] for (_, v), t in edges.items()}
         self.shape = tuple(sizes[s] for s in range(len(sizes)))
@@ -101,11 +103,7 @@ class TreeJoint:
                 heapq.heappush(heap, (-value, (*values, j)))
         return found
 
-    def top(self, n: int = 10) -> list[tuple]:
-        """The ``n`` most probable tuples: (token, ..., token, probability), best first."""
-        token = self.tables.token if self.tables else lambda axis, index: index
-        found = self.top_cells(n)
-        return [(*map(token, range(len(cell)), cell), math.exp(value)) for cell, value in found]
+    top = SpanJoint.top
 
 
 def tree(mlm, span, base: str = "chain-geo", candidates=None, root: int | None = None) -> TreeJoint:
@@ -180,8 +178,7 @@ def _chow_liu(pairs: dict, base: str, root: int | None, tables: SpanTables) -> T
         log_q = joint(both, base).log_table().double().cpu()
         log_q = log_q - log_q.logsumexp((0, 1))
         logs[u, v], logs[v, u] = log_q, log_q.T
-        alone = log_q.logsumexp(1, keepdim=True) + log_q.logsumexp(0)
-        information[u, v] = float((log_q.exp() * (log_q - alone).clamp_min(-1e300)).sum())
+        information[u, v] = kl(log_q, log_q.logsumexp(1, keepdim=True) + log_q.logsumexp(0))
     # scipy finds the smallest sum of positive weights; a zero would be no edge.
     cost = np.triu(information.max() - information + 1.0, 1)
     root = 0 if root is None else checks.index("root", root, k)
