@@ -92,6 +92,13 @@ class MLM:
             text = text.replace("[MASK]", self.tokenizer.mask_token)
         return list(self.tokenizer(text, truncation=False, verbose=False)["input_ids"])
 
+    def check_length(self, ids: Sequence[int], what: str = "the text") -> None:
+        """Refuse a text with more tokens than the model reads; ``what`` is what it is called."""
+        if len(ids) > (most := self.max_length):
+            raise InputError(
+                f"{what} has {len(ids)} tokens and {self.name} takes {most}; shorten it"
+            )
+
     def pair(
         self,
         text: str | Sequence[int],
@@ -142,16 +149,7 @@ class MLM:
         positions: Sequence[int] | None = None,
         allow_special: bool = False,
     ) -> Span:
-        """Mask any number of positions of a sentence, as :meth:`pair` does with two.
-
-        Parameters
-        ----------
-        text : str or sequence of int, (T,)
-            A sentence with at least two ``[MASK]``, or without masks and with ``positions``.
-        positions : sequence of int, (k,), optional
-            The positions to mask, in any order.
-        allow_special : bool
-            Let a position fall on a special token.
+        """Mask two or more positions of a sentence: the parameters are those of :meth:`pair`.
 
         Returns
         -------
@@ -173,10 +171,7 @@ class MLM:
         ids = self.encode(text) if isinstance(text, str) else checks.whole_numbers(text)
         if len(ids) < 2 or None in ids:
             raise InputError(f"the text is {text!r}; give a string or a list of token ids")
-        if len(ids) > (most := self.max_length):
-            raise InputError(
-                f"the text has {len(ids)} tokens and {self.name} takes {most}; shorten it"
-            )
+        self.check_length(ids)
         for token in ids:
             checks.index("token id", token, self.vocab_size)
         masks = [t for t, token in enumerate(ids) if token == self.mask_token_id]

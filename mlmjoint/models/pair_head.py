@@ -257,9 +257,7 @@ def load_head(name: str | Path) -> PairHead | ConditionalHead:
     >>> load_head("toy").about["model"]
     'toy'
     """
-    folder = HEADS / str(name)
-    if str(name) not in shipped_heads():
-        folder = checks.path(name)
+    folder = _folder(name)
     if not (folder / CONFIG).is_file():
         known = ", ".join(shipped_heads())
         raise InputError(
@@ -280,8 +278,11 @@ def shipped_heads() -> list[str]:
 
 def head_card(name: str | Path) -> dict:
     """The card.json of a shipped head or of a folder: data, training, held-out P-PPL."""
-    folder = HEADS / str(name) if str(name) in shipped_heads() else checks.path(name)
-    return json.loads((folder / "card.json").read_text(encoding="utf-8"))
+    return json.loads((_folder(name) / "card.json").read_text(encoding="utf-8"))
+
+
+def _folder(name: str | Path) -> Path:
+    return HEADS / str(name) if str(name) in shipped_heads() else checks.path(name)
 
 
 def decoder_of(mlm: MLM) -> Head:
@@ -336,7 +337,7 @@ def pair_joint(mlm: MLM, head: StoredHead, pair, tokens=None) -> MixtureJoint | 
     True
     """
     check_head(mlm, head)
-    arrays.check_pair(pair, mlm.mask_token_id, mlm.model.get_input_embeddings().weight.shape[0])
+    arrays.check_pair(pair, mlm.mask_token_id, mlm.embedded)
     decoder = decoder_of(mlm)
     ids = pair.input_ids.to(mlm.device)[None]  # (1, T)
     positions = torch.tensor(pair.positions, device=mlm.device)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..core.joints import Joint, joint
 from ..core.pairs import Pair
+from ..core.reference import kl
 from ..engine.forward.routes import eval_mode, features_at, log_probs_at
 from ..engine.passes.tiles import row_blocks
 from ..errors import InputError
@@ -33,9 +34,7 @@ def mutual_information(q: Joint) -> float:
     log_a, log_b = q.log_marginals()
     total = 0.0
     for block in row_blocks(q.tables.shape):
-        log_q = q._rows(block)  # (n, Vb)
-        ratio = log_q - log_a[block, None] - log_b
-        total += float(torch.where(log_q.isfinite(), log_q.exp() * ratio, 0.0).sum())
+        total += float(kl(q._rows(block), log_a[block, None] + log_b))  # (n, Vb)
     return max(0.0, total)
 
 
@@ -106,12 +105,10 @@ def _attention(mlm: MLM, pair: Pair) -> dict[str, float]:
     mlm.model.set_attn_implementation("eager")  # the others do not return their weights
     try:
         with torch.inference_mode():
-            found = mlm.model(
-                input_ids=ids, output_attentions=True
-            ).attentions  # of (1, heads, T, T)
+            found = mlm.model(input_ids=ids, output_attentions=True).attentions
     finally:
         mlm.model.set_attn_implementation(before)
-    weights = torch.stack([layer[0] for layer in found]).mean((0, 1))  # (T, T)
+    weights = torch.cat(found).mean((0, 1))  # of (layers, heads, T, T)
     return {"attention": float(weights[a, b] + weights[b, a])}
 
 

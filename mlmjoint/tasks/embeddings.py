@@ -10,7 +10,8 @@ from tqdm import tqdm
 from .. import checks
 from ..engine.forward.routes import eval_mode
 from ..errors import InputError
-from .pretrained import longest_text, pad_rows, word_pieces
+from ..text.tokens import pad_rows
+from .pretrained import longest_text, word_pieces
 
 CHUNK = 1024  # sentences whose word vectors are in memory at once
 

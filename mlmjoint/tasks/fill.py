@@ -177,23 +177,16 @@ def masked_text(mlm, text) -> tuple[list[int], list[int]]:
         raise InputError(f"token id {outside[0]} is not one of the {mlm.vocab_size} of {mlm.name}")
     masks = [t for t, token in enumerate(ids) if token == mlm.mask_token_id]
     if not masks:
-        raise InputError(f"no mask in {_shown(text)}; write [MASK] for each token to fill")
-    if len(ids) > mlm.max_length:
-        raise InputError(
-            f"the text has {len(ids)} tokens and {mlm.name} takes {mlm.max_length}; shorten it"
-        )
+        raise InputError(f"no mask in {text!r:.60}; write [MASK] for each token to fill")
+    mlm.check_length(ids)
     return ids, masks
-
-
-def _shown(text) -> str:
-    return repr(text if not isinstance(text, str) or len(text) <= 60 else f"{text[:57]}...")
 
 
 def _method(method, order, masks: list[int], words: bool) -> tuple[str, str | list[int]]:
     """The construction, and the order of its chain as numbers of masks or "conf"."""
     k = len(masks)
-    if method is not None and method not in (*METHODS, "chain"):
-        raise InputError(f"unknown method {method!r}; choose from {', '.join(METHODS)}")
+    if method is not None:
+        checks.one_of("method", method, (*METHODS, "chain"))
     if order is not None and method not in (None, "chain"):
         raise InputError(f"order= and method={method!r} are both given; leave one out")
     if method is None:
@@ -227,9 +220,8 @@ def _method(method, order, masks: list[int], words: bool) -> tuple[str, str | li
 
 def _candidate_sets(mlm, candidates, k: int, words: bool) -> list[torch.Tensor | None]:
     """Sorted ids of the tokens that may stand at each mask; None is all that can be written."""
-    embedded = mlm.model.get_input_embeddings().weight.shape[0]
     if candidates is None:
-        few = torch.arange(embedded) if embedded < mlm.vocab_size else None
+        few = torch.arange(mlm.embedded) if mlm.embedded < mlm.vocab_size else None
         return [few] * k
     if words:
         raise InputError("candidates= are single tokens; leave words=True out")
@@ -240,7 +232,7 @@ def _candidate_sets(mlm, candidates, k: int, words: bool) -> list[torch.Tensor |
         lists = [lists] * k
     if len(lists) != k:
         raise InputError(f"candidates has {len(lists)} lists for {k} masks; give one for each")
-    size = min(embedded, mlm.vocab_size)
+    size = min(mlm.embedded, mlm.vocab_size)
     return [torch.tensor(sorted({_token_id(mlm, item, size) for item in one})) for one in lists]
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from huggingface_hub import ModelCard, ModelCardData
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
@@ -20,13 +19,15 @@ from ..engine.device import pick_device
 from ..engine.forward.routes import eval_mode
 from ..errors import InputError
 from ..models.checkpoints import quiet, save_folder
+from ..text.tokens import pad_rows
 from ..train import cards
-from ..train.masking import epoch_order
+from ..train.masking import draws, epoch_order
 from ..train.settings import Settings
 from .examples import Examples, read_examples
-from .pretrained import find, longest_text, open_model, pad_rows, word_pieces
+from .pretrained import find, longest_text, open_model, word_pieces
 from .tagging import convert, entity_scores, spans, tag_set
 
+TEMPLATE = files.DATA / "task_card.md.jinja"
 HEADS = AutoModelForSequenceClassification, AutoModelForTokenClassification  # of texts, of words
 IGNORED = -100  # the label of a piece that no tag belongs to
 LEARNING_RATE, BATCH, EPOCHS = 2e-4, 32, 3.0
@@ -106,8 +107,7 @@ class TaskBatches:
         self._order = lru_cache(maxsize=2)(partial(epoch_order, lengths, size, seed))
 
     def __getitem__(self, step: int) -> dict[str, torch.Tensor]:
-        draws = range(step * self.size, (step + 1) * self.size)
-        places = (divmod(draw, len(self.rows)) for draw in draws)
+        places = draws(step, self.size, len(self.rows))
         return self.rows.batch([self._order(e)[k] for e, k in places], self.padding)
 
 
@@ -334,7 +334,8 @@ def finetune(
     for name in sorted({"valid", "test"} & set(sets)):
         rows = task_rows(tokenizer, sets[name], labels, longest)
         card["evaluation"][name] = task_scores(head, tokenizer, rows, sets[name], labels)
-    write_card(folder, card)
+    kind = f"{'token' if task == 'tag' else 'text'}-classification"
+    cards.write_card(folder, card, TEMPLATE, pipeline_tag=kind, tags=["mlmjoint"])
     return card
 
 
@@ -350,12 +351,3 @@ def evaluate(folder, data: str, device="auto") -> dict:
     model.to(pick_device(device))
     rows = task_rows(tokenizer, examples, labels, longest)
     return task_scores(model, tokenizer, rows, examples, labels)
-
-
-def write_card(folder: Path, card: dict) -> None:
-    """card.json, and README.md with the header that the hub reads, written from it."""
-    files.write_text(folder / cards.CARD, json.dumps(card, indent=1, ensure_ascii=False) + "\n")
-    kind = f"{'token' if card['task'] == 'tag' else 'text'}-classification"
-    header = ModelCardData(library_name="transformers", pipeline_tag=kind, tags=["mlmjoint"])
-    template = files.DATA / "task_card.md.jinja"
-    ModelCard.from_template(header, str(template), **card).save(folder / "README.md")

@@ -16,6 +16,12 @@ CELLS = 2**22
 ORDERS = ("l2r", "r2l", "conf", "conf-fixed")
 
 
+def unpacked_route(model) -> Route:
+    """The best route for so few sequences that packing the weights would not pay for itself."""
+    known = not is_hooked(model) and find_head(model) is not None
+    return Route(model, "head" if known else "plain")
+
+
 class Predictor:
     r"""The conditionals p(x_s | x_filled) of a text whose positions ``masks`` are masked.
 
@@ -33,8 +39,7 @@ class Predictor:
         if len(masks) > 1:
             self.route = choose_route(mlm.model, self.ids, (masks[0], masks[1]))
         else:
-            head = not is_hooked(mlm.model) and find_head(mlm.model) is not None
-            self.route = Route(mlm.model, "head" if head else "plain")
+            self.route = unpacked_route(mlm.model)
         self.batch = min(64, auto_batch(self.route, len(ids)))
         self._readers: dict[tuple, object] = {}
         if order == "conf-fixed":

@@ -97,9 +97,3 @@ def word_pieces(tokenizer, sentences: Sequence[Sequence[str]], max_length: int):
             for flag, (start, end) in zip(special, spans, strict=True)
         ])  # fmt: skip
     return batch["input_ids"], rows, owners
-
-
-def pad_rows(rows: Sequence[Sequence[int]], value: int) -> torch.Tensor:
-    """Rows of different lengths as one tensor (B, T), filled with ``value``."""
-    tensors = [torch.tensor(row) for row in rows]
-    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value)

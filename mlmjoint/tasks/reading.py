@@ -2,10 +2,9 @@
 
 import torch
 
-from ..engine.forward.architectures import find_head, is_hooked
-from ..engine.forward.routes import Route, choose_route
+from ..engine.forward.routes import choose_route
 from ..engine.forward.write import auto_batch
-from .predict import CELLS
+from .predict import CELLS, unpacked_route
 
 Tensor = torch.Tensor
 
@@ -15,12 +14,10 @@ class Reader:
 
     def __init__(self, mlm, many: bool = True):
         self.mlm = mlm
+        self.route = unpacked_route(mlm.model)
         if many:  # packing the weights pays for itself after a few hundred sequences
             tokens = torch.tensor([mlm.mask_token_id, 5, 7, 6, 8], device=mlm.device)
             self.route = choose_route(mlm.model, tokens % mlm.vocab_size, (0, 1))
-        else:
-            known = not is_hooked(mlm.model) and find_head(mlm.model) is not None
-            self.route = Route(mlm.model, "head" if known else "plain")
 
     def batch(self, length: int) -> int:
         """Sequences of a length that are read at once."""

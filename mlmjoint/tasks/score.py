@@ -87,8 +87,7 @@ def score(
     .. [2] Kauf and Ivanova, "A Better Way to Do Masked Language Model Scoring", ACL 2023.
     .. [3] "DUEL", arXiv:2603.01367, 2026: exact likelihoods under a deterministic order.
     """
-    if method not in SCORES:
-        raise InputError(f"unknown score {method!r}; choose from {', '.join(SCORES)}")
+    checks.one_of("score", method, SCORES)
     if per_token and method == "orders":
         raise InputError("orders is a mixture of sums; leave per_token out")
     orders, seed = checks.count("orders", orders), checks.count("seed", seed, least=0)
@@ -122,16 +121,12 @@ class _Text:
     def __init__(self, mlm, text: str, method: str):
         ids = mlm.encode(text)
         self.places = [t for t, token in enumerate(ids) if token not in mlm.special_ids]
-        shown = repr(text if len(text) <= 60 else f"{text[:57]}...")
+        shown = f"the sentence {text!r:.60}"
         if mlm.mask_token_id in ids:
-            raise InputError(f"the sentence {shown} holds a mask; score takes whole sentences")
+            raise InputError(f"{shown} holds a mask; score takes whole sentences")
         if not self.places:
-            raise InputError(f"the sentence {shown} has no tokens to score; leave it out")
-        if len(ids) > mlm.max_length:
-            raise InputError(
-                f"the sentence {shown} has {len(ids)} tokens and {mlm.name} takes "
-                f"{mlm.max_length}; shorten it"
-            )
+            raise InputError(f"{shown} has no tokens to score; leave it out")
+        mlm.check_length(ids, shown)
         self.ids, self.words = torch.tensor(ids), None
         if method == "pll-word":
             if not getattr(mlm.tokenizer, "is_fast", False):

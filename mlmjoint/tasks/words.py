@@ -10,7 +10,7 @@ def word_pieces(mlm) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     continue one. Pieces of letters and digits only: punctuation is not a word.
     """
     inside, initial, continued = [], [], []
-    limit = min(mlm.vocab_size, mlm.model.get_input_embeddings().weight.shape[0])
+    limit = min(mlm.vocab_size, mlm.embedded)
     vocabulary = mlm.tokenizer.get_vocab()
     mark = next((m for m in MARKS if sum(t.startswith(m) for t in vocabulary) > 1), None)
     for token, index in vocabulary.items():

@@ -64,6 +64,12 @@ def text_vocabulary(mlm: MLM) -> torch.Tensor | None:
     return None if len(kept) == mlm.vocab_size else torch.tensor(kept)
 
 
+def pad_rows(rows: Sequence[Sequence[int]], value: int) -> torch.Tensor:
+    """Rows of different lengths as one tensor (B, T), filled with ``value``."""
+    tensors = [torch.as_tensor(row) for row in rows]
+    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value)
+
+
 def draw_pair(
     input_ids: Sequence[int],
     special_mask: Sequence[bool],

@@ -42,10 +42,10 @@ def describe_model(folder: Path, model) -> dict:
     }
 
 
-def write_card(folder: Path, card: dict, template: Path = TEMPLATE) -> None:
+def write_card(folder: Path, card: dict, template: Path = TEMPLATE, **header) -> None:
     """card.json, and README.md with the header that the hub reads, written from it."""
-    (folder / CARD).write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    render(card, template).save(folder / "README.md")
+    files.write_text(folder / CARD, json.dumps(card, indent=1, ensure_ascii=False) + "\n")
+    render(card, template, **header).save(folder / "README.md")
 
 
 def read_card(folder: Path) -> dict:
@@ -62,17 +62,17 @@ def read_trials(path) -> dict:
     return trials
 
 
-def render(card: dict, template: Path = TEMPLATE) -> ModelCard:
-    """A card as README.md, every number from the card: its text, and a header for the hub."""
-    licence = card["licence"].lower()
-    header = ModelCardData(
-        license=licence if licence in HUB_LICENCES else "other",
-        library_name="transformers",
-        pipeline_tag="fill-mask",
-        tags=["masked-language-model", "mlmjoint"],
-    )
+def render(card: dict, template: Path = TEMPLATE, **header) -> ModelCard:
+    """A card as README.md, every number from the card: its text, and a header for the hub, by
+    default that of a masked language model.
+    """
+    if not header:
+        licence = card["licence"].lower()
+        header = {"license": licence if licence in HUB_LICENCES else "other"}
+        header |= {"pipeline_tag": "fill-mask", "tags": ["masked-language-model", "mlmjoint"]}
+    data = ModelCardData(library_name="transformers", **header)
     command = _wrap(card.get("command"))
-    return ModelCard.from_template(header, str(template), **card, command_lines=command)
+    return ModelCard.from_template(data, str(template), **card, command_lines=command)
 
 
 def _wrap(command: str | None, width: int = 80) -> list[str]:

@@ -82,7 +82,6 @@ def odds_contradiction(model, texts: Tensor, attended: Tensor, pairs: Tensor, ma
 
 
 GAPS = {"order": order_gap, "odds": odds_contradiction}
-PASSES = {"none": 0, "order": 3, "odds": 4}  # for each pair
 
 
 class CompatibleLoss:

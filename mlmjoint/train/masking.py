@@ -34,6 +34,11 @@ def epoch_order(lengths: np.ndarray, batch_size: int, seed: int, epoch: int, win
     return np.concatenate([rng.permutation(batches).ravel(), order[whole:]])
 
 
+def draws(step: int, size: int, number: int) -> Iterator[tuple[int, int]]:
+    """(epoch, place in it) of the examples of a step, ``size`` at a time of ``number`` in all."""
+    return (divmod(draw, number) for draw in range(step * size, (step + 1) * size))
+
+
 class Masks:
     """BERT's masks: of the tokens chosen, 80 % become [MASK], 10 % a random token, 10 % stay.
 
@@ -83,14 +88,10 @@ class MaskedBatches:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def draws(self, step: int) -> Iterator[tuple[int, int]]:
-        """(epoch, place in it) of the examples of a step."""
-        size = self.settings.batch_size
-        return (divmod(draw, len(self)) for draw in range(step * size, (step + 1) * size))
-
     def rows(self, step: int) -> list[list[int]]:
         """The token ids of a step's sentences, without masks."""
-        return [self.ids[self._order(epoch)[place]] for epoch, place in self.draws(step)]
+        places = draws(step, self.settings.batch_size, len(self))
+        return [self.ids[self._order(epoch)[place]] for epoch, place in places]
 
     def __getitem__(self, step: int) -> dict:
         return self._mask([{"input_ids": ids} for ids in self.rows(step)], step)

@@ -18,7 +18,7 @@ from ..engine.forward.routes import eval_mode
 from ..errors import InputError
 from ..text.corpora import columns, parse
 from .data import Text, describe_source, detokenise, text_of
-from .masking import MaskedBatches, Masks, epoch_order, inputs_of, longest, masked_loss
+from .masking import MaskedBatches, Masks, draws, epoch_order, inputs_of, longest, masked_loss
 from .settings import Job, Settings
 
 Documents = dict[str, list[str]]  # {name: its sentences in order}
@@ -144,7 +144,7 @@ class NextSentences(MaskedBatches):
     def rows(self, step: int) -> list[dict]:
         """The pairs of a step, without masks."""
         rows = []
-        for epoch, place in self.draws(step):
+        for epoch, place in draws(step, self.settings.batch_size, len(self)):
             seconds, labels, order = self._epoch(epoch)
             k = order[place]
             rows.append(self.row(self.firsts[k], seconds[k], labels[k]))

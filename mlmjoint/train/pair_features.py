@@ -19,7 +19,8 @@ from ..models.conditionals import conditionals
 from ..models.mlm import MLM
 from ..names import SCHEMES
 from ..text.corpora import Sentence
-from ..text.tokens import draw_pair, encode, text_vocabulary
+from ..text.tokens import draw_pair, encode, pad_rows, text_vocabulary
+from .masking import draws
 
 SHARD = 4096  # pairs in a file of features
 
@@ -63,14 +64,13 @@ class PairText:
     def batch(self, numbers) -> dict[str, Tensor]:
         """Sentences of several lengths, padded: ids and mask (n, T), positions and gold (n, 2)."""
         pairs = [self.pair(int(number)) for number in numbers]
-        longest = max(len(pair.input_ids) for pair in pairs)
-        ids = torch.full((len(pairs), longest), self.mlm.tokenizer.pad_token_id or 0)
-        mask = torch.zeros_like(ids)
-        for row, pair in enumerate(pairs):
-            ids[row, : len(pair.input_ids)] = pair.input_ids
-            mask[row, : len(pair.input_ids)] = 1
-        columns = ("positions", [p.positions for p in pairs]), ("gold", [p.gold for p in pairs])
-        return {"input_ids": ids, "attention_mask": mask} | {k: torch.tensor(v) for k, v in columns}
+        rows = [pair.input_ids for pair in pairs]
+        return {
+            "input_ids": pad_rows(rows, self.mlm.tokenizer.pad_token_id or 0),
+            "attention_mask": pad_rows([torch.ones_like(ids) for ids in rows], 0),
+            "positions": torch.tensor([pair.positions for pair in pairs]),
+            "gold": torch.tensor([pair.gold for pair in pairs]),
+        }
 
 
 def hidden_states(model, batch: dict) -> Tensor:
@@ -117,9 +117,8 @@ class Features:
         return np.random.default_rng([self.seed, epoch]).permutation(len(self.rows["gold"]))
 
     def __getitem__(self, step: int) -> dict[str, Tensor]:
-        number = len(self.rows["gold"])
-        draws = (divmod(d, number) for d in range(step * self.size, (step + 1) * self.size))
-        chosen = torch.tensor([int(self._order(epoch)[place]) for epoch, place in draws])
+        places = draws(step, self.size, len(self.rows["gold"]))
+        chosen = torch.tensor([int(self._order(epoch)[place]) for epoch, place in places])
         return {key: values[chosen] for key, values in self.rows.items()}
 
 

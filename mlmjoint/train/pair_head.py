@@ -29,7 +29,7 @@ from .checkpoints import leads
 from .data import bare_spec, read_text
 from .pair_features import Features, PairText, hidden_states
 from .recipes import RECIPES
-from .settings import DEVICES, Job, Settings, option
+from .settings import DEVICES, Job, Settings, check_numbers, option
 from .train import command_words, write_model
 
 KINDS = ("mixture", "conditional")
@@ -76,15 +76,7 @@ class HeadJob:
     save_every: int | None = option(None, "steps between checkpoints (default: a tenth of all)")
 
     def __post_init__(self):
-        for name in ("rank", "units", "pairs", "candidates"):
-            checks.count(name, getattr(self, name))
-        checks.count("seed", self.seed, 0)
-        if not 0 <= self.extra <= 1:
-            raise InputError(f"extra is {self.extra!r}; give a share from 0 to 1")
-        if self.distil not in (None, *TEACHERS):
-            raise InputError(f"distil is {self.distil!r}; choose one of {', '.join(TEACHERS)}")
-        if self.kind not in KINDS:
-            raise InputError(f"kind is {self.kind!r}; choose one of {', '.join(KINDS)}")
+        check_numbers(self)
         if self.tune and self.distil:
             raise InputError("--distil needs a frozen model; leave out --tune")
         if self.kind == "conditional" and (self.tune or self.distil):
@@ -176,12 +168,9 @@ def train_head(out, **options) -> dict | None:
     scored = {s: PairText(mlm, held_out, seed=job.seed, schemes=(s,)) for s in SCHEMES}
     torch.manual_seed(job.seed)
     about = {"model": Path(mlm.name).name, "fingerprint": mlm.fingerprint}
-    width = decoder_width(mlm, training)
-    conditional = job.kind == "conditional"
-    head = (
-        ConditionalHead(width, job.units) if conditional else PairHead(width, job.rank, job.units)
-    )
-    head.about = about
+    width, conditional = mlm.model.config.hidden_size, job.kind == "conditional"
+    kind, sizes = (ConditionalHead, ()) if conditional else (PairHead, (job.rank,))
+    head = kind(width, *sizes, job.units, about)
     facts = {"text": training.digest(), "rank": job.rank, "units": job.units, "model": about}
     facts |= {key: getattr(job, key) for key in ("tune", "distil", "kind", "bf16")}
     if job.tune:
@@ -241,13 +230,6 @@ def in_bfloat16(loss, device: str):
             return loss(head, batch)
 
     return rounded
-
-
-def decoder_width(mlm: MLM, text: PairText) -> int:
-    """H, read off one forward pass."""
-    with eval_mode(mlm.model), torch.inference_mode():
-        batch = {key: v.to(mlm.device) for key, v in text.batch([0]).items()}
-        return hidden_states(mlm.model, batch).shape[-1]
 
 
 def score(mlm: MLM, head: StoredHead, text: PairText) -> dict:

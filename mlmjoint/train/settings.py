@@ -16,6 +16,7 @@ DEVICES = ("auto", "cpu", "cuda")
 # The least value of each whole number; what every other number must satisfy, and the remedy.
 LEAST = {"steps": 1, "batch_size": 1, "warmup_steps": 0, "seed": 0, "monitor": 0}
 LEAST |= {"save_every": 1, "score_limit": 1, "states": 1}
+LEAST |= dict.fromkeys(("rank", "units", "pairs", "candidates"), 1)  # of a pair head
 _MASKS = (lambda v: 0 < v < 1, "give a share between 0 and 1, like 0.15")
 _SHARE = (lambda v: 0 <= v < 1, "give a share from 0 to below 1, like 0.1")
 LIMITS = {
@@ -25,6 +26,7 @@ LIMITS = {
         (lambda v: v >= 0, "give 0 or more"),
     ),
     "decay_fraction": (lambda v: 0 <= v <= 1, "give a share of the steps, from 0 to 1"),
+    "extra": (lambda v: 0 <= v <= 1, "give a share from 0 to 1"),
     **dict.fromkeys(("mask_rate", "final_mask_rate"), _MASKS),
     **dict.fromkeys(("dropout", "final_dropout", "valid_fraction"), _SHARE),
 }
@@ -36,7 +38,7 @@ def mix_seed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 
-def _check_numbers(options) -> None:
+def check_numbers(options) -> None:
     """Refuse a number that would otherwise fail later, perhaps after hours of training."""
     for f in fields(options):
         value = getattr(options, f.name)
@@ -75,7 +77,7 @@ class Settings:
     final_dropout: float | None = None  # during the decay
     weight_decay: float = 0.01  # of matrices; biases and norms have none
 
-    __post_init__ = _check_numbers
+    __post_init__ = check_numbers
 
     @property
     def decay_steps(self) -> int:
@@ -173,7 +175,7 @@ class Job:
     trials: str | None = option(None, "JSON file of trial runs to put on the card")
 
     def __post_init__(self):
-        _check_numbers(self)
+        check_numbers(self)
         if self.seed >= SEEDS:
             raise InputError(f"seed is {self.seed}; give a number below {SEEDS}")
         for name in ("repeats", "sources", "licences"):

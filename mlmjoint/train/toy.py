@@ -10,6 +10,7 @@ import math
 
 import torch
 
+from ..core.reference import kl
 from ..text.toy_grammar import RULES_TEXT
 from ..text.toy_world import VOCAB, ToyWorld
 from .data import Text
@@ -60,21 +61,18 @@ class TruthGap:
 
     def measure(self, model) -> dict:
         """The card's comparison with the truth, in nats."""
-        kl, log_q_gold = torch.empty(2, len(self.items), dtype=torch.float64)  # (N,) each
+        divergence, log_q_gold = torch.empty(2, len(self.items), dtype=torch.float64)  # (N,) each
         for numbers, log_q in masked_log_probs(model, self.items, VOCAB.index("[MASK]")):
-            log_p = self.log_p[numbers]  # (n, V)
-            p = log_p.exp()
-            # 0 log 0 = 0: where the truth is impossible the cell does not count.
-            kl[numbers] = torch.where(p > 0, p * (log_p - log_q), 0.0).sum(1)
+            divergence[numbers] = kl(self.log_p[numbers], log_q, 1)
             log_q_gold[numbers] = log_q.gather(1, self.gold[numbers, None])[:, 0]
         nll_truth = -float(self.log_p.gather(1, self.gold[:, None]).mean())
         gap = {
             "nll": -float(log_q_gold.mean()),
             "nll_truth": nll_truth,
             "entropy_truth": float(torch.special.entr(self.log_p.exp()).sum(1).mean()),
-            "kl_mean": float(kl.mean()),
-            "kl_median": float(kl.median()),
-            "kl_above_0.1": float((kl > 0.1).double().mean()),
+            "kl_mean": float(divergence.mean()),
+            "kl_median": float(divergence.median()),
+            "kl_above_0.1": float((divergence > 0.1).double().mean()),
             "uppl_truth": math.exp(nll_truth),
             "uppl_unigram": math.exp(-float(self.unigram[self.gold].double().mean())),
         }

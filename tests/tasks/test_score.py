@@ -128,13 +128,13 @@ def test_words_of_several_pieces_distinguish_the_two():
 def test_every_route_gives_the_same_scores(models, hooked, monkeypatch):
     """A model of another architecture, or one with hooks, runs in full."""
     from mlmjoint.engine.forward import routes
-    from mlmjoint.tasks import reading
+    from mlmjoint.tasks import predict
 
     mlm, many = models["Roberta"], SENTENCES * 8  # as many tokens as the packed encoder wants
     expected = {name: score(mlm, many, name)[:6] for name in ("pll", "pair", "conf")}
     monkeypatch.setattr(routes, "_verdicts", WeakKeyDictionary())
     if hooked:
-        for module in (reading, routes):
+        for module in (predict, routes):
             monkeypatch.setattr(module, "is_hooked", lambda model: True)
     else:
         monkeypatch.setattr(routes, "read_stack", lambda model: None)
