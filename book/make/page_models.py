@@ -5,10 +5,11 @@ import shlex
 
 from mlmjoint import files
 from mlmjoint.analysis import costs
-from mlmjoint.models import wheels
+from mlmjoint.models import pair_head, wheels
 from mlmjoint.models.wheels import Checkpoint
 from mlmjoint.names import UNARY, short_name
 from mlmjoint.train.cards import CARD, read_card, render
+from mlmjoint.train.pair_head import TEMPLATE
 
 from . import stored
 from .markdown import dense, header, join, link, table
@@ -88,6 +89,7 @@ def page(_: str) -> str:
     lines += [*dense(table(headings, rows, align="lrrrrll")), AFTER]
     for card in [*shipped, *unshipped]:
         lines += _card_section(card)
+        lines += _head_section(card["name"])
         if card not in shipped:
             lines += [*_shorter(card, shipped), *_copied(card)]
         lines += _sizes(card)
@@ -177,9 +179,21 @@ def _measured(name: str) -> dict:
 
 def _card_section(card: dict) -> list[str]:
     """The card's own text, one level down, with a heading that can be linked to."""
-    text = re.sub(r"^(#+) ", r"#\1 ", render(card).text.strip(), flags=re.M)
-    text = re.sub(r"`([0-9a-f]{16})[0-9a-f]{48}`", r"`\1…`", text)  # as long as in tables
-    return [f"(model-{card['name']})=", *text.splitlines(), ""]
+    return [f"(model-{card['name']})=", *_lowered(render(card).text, 1), ""]
+
+
+def _head_section(name: str) -> list[str]:
+    """The card of the pair head that is shipped for a model."""
+    if name not in pair_head.shipped_heads():
+        return []
+    _, *text = _lowered(render(pair_head.head_card(name), TEMPLATE).text, 2)
+    return [f"(head-{name})=", f"### The pair head of {name}", *text, ""]
+
+
+def _lowered(text: str, levels: int) -> list[str]:
+    """The lines of a card with its headings so many levels down, and short hashes."""
+    text = re.sub(r"^(#+) ", rf"{'#' * levels}\1 ", text.strip(), flags=re.M)
+    return re.sub(r"`([0-9a-f]{16})[0-9a-f]{48}`", r"`\1…`", text).splitlines()
 
 
 def _sizes(card: dict) -> list[str]:
