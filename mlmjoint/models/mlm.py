@@ -282,7 +282,7 @@ def load(name: str | Path, device="auto", dtype="float32") -> MLM:
     name, device = str(name), pick_device(device)
     folder, revision = locate(name)
     model, tokenizer, files = read_folder(folder, name, pick_dtype(dtype, device))
-    longest, mask = _max_length(model, tokenizer), tokenizer.mask_token_id
+    longest, mask = max_length(model, tokenizer), tokenizer.mask_token_id
     mlm = MLM(model.to(device), tokenizer, name, device, 0, longest, revision, files)
     if mask >= mlm.embedded:
         raise InputError(
@@ -296,7 +296,7 @@ def load(name: str | Path, device="auto", dtype="float32") -> MLM:
     return mlm
 
 
-def _max_length(model, tokenizer) -> int:
+def max_length(model, tokenizer) -> int:
     """How many tokens the positions allow; RoBERTa's begin after its padding index."""
     for key, module in model.named_modules():
         if key.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):

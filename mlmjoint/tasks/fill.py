@@ -287,13 +287,14 @@ def _whole_words(mlm, ids, masks, top, order, budget, advance) -> Fillings:
     """The best words of one or two pieces, by probability over both numbers of masks."""
     starts, first, continued = word_pieces(mlm)
     k, best, passes = len(masks), [], 0
+    head = next((t for t, token in enumerate(ids) if token not in mlm.special_ids), 0)
     bound, kept = -math.inf, -k * math.log(2)
     for pieces in itertools.product((1, 2), repeat=k):
         long, places, sets, groups = [], [], [], []
         for t, token in enumerate(ids):
             count = pieces[masks.index(t)] if t in masks else 1
             if t in masks:
-                begin = first if t == _first_text(mlm, ids) else starts
+                begin = first if t == head else starts
                 sets += [begin, continued][:count]
                 groups.append(list(range(len(places), len(places) + count)))
                 places += range(len(long), len(long) + count)
@@ -312,10 +313,6 @@ def _whole_words(mlm, ids, masks, top, order, budget, advance) -> Fillings:
         part = _fillings(predict, found, "chain", 0, top, groups)
         best = sorted([*best, *part], key=lambda filling: -filling.log_prob)[:top]
     return Fillings(best, "chain", passes, bound, top)
-
-
-def _first_text(mlm, ids: list[int]) -> int:
-    return next((t for t, token in enumerate(ids) if token not in mlm.special_ids), 0)
 
 
 def _fillings(predict, found, method, passes, top, groups=None) -> Fillings:

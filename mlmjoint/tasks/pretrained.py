@@ -13,6 +13,7 @@ from ..models import wheels
 from ..models.checkpoints import LOCAL, quiet, weight_files
 from ..models.known import locate
 from ..models.mlm import MLM
+from ..train.masking import longest
 from ..train.recipes import MINILM
 
 
@@ -54,16 +55,13 @@ def load_encoder(name: str, device="auto") -> MLM:
     device = pick_device(device)
     model, tokenizer = open_model(AutoModel, name)
     vocabulary = model.get_input_embeddings().weight.shape[0]
-    longest = longest_text(model, tokenizer)
-    return MLM(model.to(device).eval(), tokenizer, name, device, vocabulary, longest, find(name)[1])
+    sizes = vocabulary, longest_text(model, tokenizer)
+    return MLM(model.to(device).eval(), tokenizer, name, device, *sizes, find(name)[1])
 
 
 def longest_text(model, tokenizer, limit: int = 512) -> int:
     """Tokens a text may have, special ones counted: what the model takes, at most ``limit``."""
-    places = getattr(model.config, "max_position_embeddings", None) or limit
-    if getattr(model.config, "model_type", "") in ("roberta", "xlm-roberta", "camembert"):
-        places -= 2  # their positions begin after the padding index
-    return min(places, int(min(tokenizer.model_max_length, limit)), limit)
+    return min(longest(model, tokenizer), limit)
 
 
 def word_pieces(tokenizer, sentences: Sequence[Sequence[str]], max_length: int):

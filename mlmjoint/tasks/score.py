@@ -22,7 +22,6 @@ SCORES = {
     "orders": "mixture of chain rules in random orders",
     "pair": "pseudo-log-likelihood corrected by the joints of neighbours",
 }
-PROPER = ("l2r", "r2l", "conf", "orders")  # they sum to one over the sentences of a length
 
 
 def score(

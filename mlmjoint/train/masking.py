@@ -14,6 +14,7 @@ from transformers import DataCollatorForLanguageModeling
 
 from ..engine.forward.architectures import find_head
 from ..engine.forward.routes import eval_mode, log_probs_at
+from ..models.mlm import max_length
 from .settings import Settings, mix_seed
 
 STEP_PAIRS, STEP_MASKS = 17, 18  # kinds of random numbers of a step
@@ -168,7 +169,7 @@ def inputs_of(batch: dict) -> dict:
 
 def longest(model, tokenizer) -> int:
     """How many tokens of a sentence are read."""
-    return min(tokenizer.model_max_length, model.config.max_position_embeddings)
+    return min(tokenizer.model_max_length, max_length(model, tokenizer))
 
 
 def set_dropout(model, p: float) -> None:
