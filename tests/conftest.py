@@ -7,6 +7,8 @@ from browsing import address, browser, built  # noqa: F401
 from small_study import mlm, text, whole  # noqa: F401
 from training_text import text_file, tiny, tokenizer  # noqa: F401
 
+from mlmjoint.errors import InputError
+
 # Before torch is imported, the same shell for all: one thread, because pytest-xdist runs a process
 # for each core already, no hub, no GPU (numbers are compared with the CPU's), a plain terminal.
 SHELL = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -38,19 +40,15 @@ WORDS += ["street", "road", ".", "[b]"]
 def save_tiny_model(folder, vocabulary=None, mask_token="[MASK]", seed=0, vocab_size=None):
     """A BERT with random weights, 2 layers of 16, over a handful of words; takes 16 tokens."""
     import torch
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-    from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+    from tokenizers import pre_tokenizers
+    from transformers import BertConfig, BertForMaskedLM
+
+    from mlmjoint.models.tokenizer import BERT_SPECIALS, build_tokenizer
 
     words = [*SPECIALS, *WORDS] if vocabulary is None else vocabulary
-    ids = {word: k for k, word in enumerate(words)}
-    backend = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    backend.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[(s, ids[s]) for s in ("[CLS]", "[SEP]")]
-    )
-    special = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": mask_token}
-    tokens = {f"{name}_token": token for name, token in special.items() if token}
-    PreTrainedTokenizerFast(tokenizer_object=backend, **tokens).save_pretrained(folder)
+    specials = {k: v for k, v in {**BERT_SPECIALS, "mask_token": mask_token}.items() if v}
+    splitter = pre_tokenizers.WhitespaceSplit()
+    build_tokenizer(words, splitter, 10**30, specials).save_pretrained(folder)
     config = BertConfig(
         vocab_size=vocab_size or len(SPECIALS) + len(WORDS),
         hidden_size=16,
@@ -85,6 +83,19 @@ def toy():
     import mlmjoint
 
     return mlmjoint.load("toy", device="cpu")
+
+
+@pytest.fixture(autouse=True)
+def every_error_is_one_line(monkeypatch):
+    """Whatever InputError a test meets, its message has no second line."""
+    messages = []
+
+    def note(self, message):
+        messages.append(message)
+
+    monkeypatch.setattr(InputError, "__init__", note)
+    yield
+    assert not [message for message in messages if "\n" in message]
 
 
 @pytest.fixture

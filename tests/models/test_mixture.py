@@ -84,7 +84,8 @@ def test_tokens_without_probability_count_for_nothing(parts):
 
 
 def test_draws_follow_the_joint(joint, table):
-    draws = joint.sample(20_000, torch.Generator().manual_seed(0))
+    draws, again = (joint.sample(20_000, torch.Generator().manual_seed(0)) for _ in range(2))
+    assert torch.equal(draws, again)
     counts = torch.bincount(draws[:, 0] * 5 + draws[:, 1], minlength=35) / 20_000
     assert float((counts - table.exp().flatten()).abs().max()) < 0.012
 

@@ -33,9 +33,8 @@ def folder(tiny_model, tmp_path):
 
 
 def refuse(folder, message):
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, match=message):
         mlmjoint.load(folder, device="cpu")
-    assert "\n" not in str(caught.value)
 
 
 def edit(path, **changes):
@@ -144,7 +143,7 @@ def test_text_that_is_not_unicode(mlm):
     for half in ("\udcff", "\ud83d"):
         with pytest.raises(InputError, match=r"the text 'A \\ud.* unpaired surrogate") as caught:
             mlm.pair(f"A {half} [MASK] [MASK] .")
-        assert str(caught.value).isascii() and "\n" not in str(caught.value)
+        assert str(caught.value).isascii()
 
 
 # What is refused

@@ -171,9 +171,8 @@ def test_fetched_once_then_offline(small, cache, capfd):
 
 
 def refuse(message):
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, match=message):
         wheels.fetch("small")
-    assert "\n" not in str(caught.value)
 
 
 def test_a_wheel_that_cannot_be_used_leaves_nothing(small, put_small, cache, monkeypatch):

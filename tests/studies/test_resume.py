@@ -123,9 +123,9 @@ class TestInterruption:
         """n sentences come in the order of a hash, all of them in the file's."""
         study(mlm, data, tmp_path, n=3, methods=["mlm"])
         before = snapshot(tmp_path)
-        with pytest.raises(InputError, match=f"give --n {len(SENTENCES)} to resume") as error:
+        with pytest.raises(InputError, match=f"give --n {len(SENTENCES)} to resume"):
             study(mlm, data, tmp_path, methods=["mlm"])
-        assert "\n" not in str(error.value) and snapshot(tmp_path) == before
+        assert snapshot(tmp_path) == before
         grown = study(mlm, data, tmp_path, n=len(SENTENCES), methods=["mlm"])
         assert len(grown.records) == len(SENTENCES)
         with pytest.raises(InputError, match="leave out --n to resume"):
@@ -147,9 +147,9 @@ class TestRefusals:
     @pytest.mark.parametrize("what", OTHER)
     def test_records_of_another_configuration(self, what, tiny_model, data, whole):
         before = snapshot(whole.folder)
-        with pytest.raises(InputError, match=f"another study.*{what}") as error:
+        with pytest.raises(InputError, match=f"another study.*{what}"):
             study(str(tiny_model), data, whole.folder, **OTHER[what])
-        assert "\n" not in str(error.value) and snapshot(whole.folder) == before
+        assert snapshot(whole.folder) == before
 
     def test_records_of_another_model_or_other_data(self, text, data, mlm, whole, tmp_path):
         other = save_tiny_model(tmp_path / "other", seed=1)

@@ -128,9 +128,8 @@ def test_a_byte_order_mark_is_not_text(path):
 
 
 def refuse(spec, message, **options):
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, match=message):
         corpus(spec, **options)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -83,21 +83,11 @@ def test_quirk_random_pairs_come_unordered_as_published():
     assert draws(9, "contiguous", 50, as_published=True) == usual, "only short sentences differ"
 
 
-def test_quirk_a_one_token_sentence_masks_sep_as_published(mlm):
-    given = mlm.encode("man")
-    special = [token in mlm.special_ids for token in given]
-    with pytest.raises(InputError, match="1 text tokens and a pair needs two adjacent"):
-        draw_pair(given, special, "contiguous")
-    positions = draw_pair(given, special, "contiguous", as_published=True)
-    assert positions == (1, 2)
-    pair = mlm.pair(given, positions, allow_special=True)
-    assert pair.gold[1] == mlm.tokenizer.sep_token_id
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((*frame(1), "random"), "the sentence has 1 text tokens and a pair needs two"),
+        ((*frame(1), "contiguous"), "1 text tokens and a pair needs two adjacent ones"),
         ((*frame(1), "random", 0, "", True), "the sentence has 1 text tokens and a pair needs two"),
         ((*frame(5), "far"), "unknown pair scheme 'far'; choose one of random, contiguous"),
     ],

@@ -231,6 +231,5 @@ def test_ids_words_and_text_are_the_same_sentence(world):
     ],
 )
 def test_bad_input_is_named(world, sentence, a, b, message):
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, match=message):
         world.true_joint(sentence, a, b)
-    assert "\n" not in str(caught.value)
