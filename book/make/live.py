@@ -30,7 +30,7 @@ from mlmjoint.models import pair_head
 MODELS = ("en-small", "toy")
 OPSET = 20  # the first with Gelu
 WEIGHTS = "model.safetensors"
-INTEGER = dict.fromkeys(("ids", "positions"), TensorProto.INT64)  # inputs; all else is float32
+INTEGER = dict.fromkeys(("ids", "positions", "tokens", "distance"), TensorProto.INT64)  # of inputs
 
 
 class Graph:
@@ -75,7 +75,8 @@ class Graph:
 
     def linear(self, x: str, name: str) -> str:
         """(m, K) -> (m, N)."""
-        parts = self.weight(f"{name}.weight"), self.weight(f"{name}.bias")
+        names = (f"{name}.{part}" for part in ("weight", "bias"))
+        parts = [self.weight(name) for name in names if name in self.stored]
         return self.node("Gemm", x, *parts, transB=1)
 
     def norm(self, x: str, name: str, eps: float) -> str:
@@ -174,10 +175,40 @@ def build(folder: Path) -> onnx.ModelProto:
 
 
 def build_head(folder: Path, head: Path) -> onnx.ModelProto:
-    """The graph of a pair head (eq-one-pass) of the model in a folder."""
-    config = read_config(folder)
-    width, rank = config["hidden_size"], json.loads((head / pair_head.CONFIG).read_text())["rank"]
-    g = Graph(folder / WEIGHTS, head / pair_head.WEIGHTS)
+    """The graph of a pair head of the model in a folder."""
+    g, config = Graph(folder / WEIGHTS, head / pair_head.WEIGHTS), read_config(folder)
+    if head_kind(head) == "conditional":
+        return build_conditionals(g, config, f"{folder.name}-head")
+    return build_mixture(g, config, f"{folder.name}-head")
+
+
+def head_kind(head: Path) -> str:
+    return json.loads((head / pair_head.CONFIG).read_text()).get("kind", "mixture")
+
+
+def build_conditionals(g: Graph, config: dict, name: str) -> onnx.ModelProto:
+    """One gap given words at the other (eq-one-pass-conditionals); its own state comes first."""
+    own, other = (g.node("Gather", "hidden", g.constant(k), axis=0) for k in (0, 1))  # (1, H)
+    most, least = (g.node("Squeeze", g.constant(k)) for k in (pair_head.FAR, -pair_head.FAR))
+    row = g.node("Add", g.node("Clip", "distance", least, most), most)
+    place = g.node("Gather", g.weight("distance.weight"), row, axis=0)
+    x = g.node("Add", g.linear(g.node("Concat", own, other, axis=1), "both"), place)  # (1, units)
+    tied = g.weight("bert.embeddings.word_embeddings.weight")
+    words = g.node("Gather", tied, "tokens", axis=0)  # (n, H)
+    g.tensors.append(numpy_helper.from_array(np.ones(config["hidden_size"], np.float32), "ones"))
+    words = g.node("LayerNormalization", words, "ones", epsilon=1e-5)
+    y = g.linear(words, "written")  # (n, units)
+    inner = g.node("Gelu", g.node("Add", g.node("Add", x, y), g.node("Mul", x, y)))
+    inner = g.node("Add", inner, g.node("Gelu", g.linear(inner, "inner")))
+    g.decode(g.node("Add", own, g.linear(inner, "shift")), config["layer_norm_eps"])
+    inputs = {"hidden": [2, config["hidden_size"]], "tokens": ["n"], "distance": [1]}
+    return g.model(name, inputs, {"logits": ["n", config["vocab_size"]]})
+
+
+def build_mixture(g: Graph, config: dict, name: str) -> onnx.ModelProto:
+    """A mixture of products (eq-one-pass)."""
+    width = config["hidden_size"]
+    rank = g.stored["weights.bias"][-1][0]
     other = g.node("Gather", "hidden", g.constant(1, 0), axis=0)  # (2, H)
     inner = g.linear(g.node("Concat", "hidden", other, axis=1), "first")  # (2, units)
     inner = g.node("Gelu", inner)
@@ -188,7 +219,7 @@ def build_head(folder: Path, head: Path) -> onnx.ModelProto:
     states = g.node("Reshape", g.node("Add", own, offsets), g.constant(2 * rank, width))
     g.decode(states, config["layer_norm_eps"])
     outputs = {"log_w": [rank], "logits": [2 * rank, config["vocab_size"]]}
-    return g.model(f"{folder.name}-head", {"hidden": [2, width]}, outputs)
+    return g.model(name, {"hidden": [2, width]}, outputs)
 
 
 def write(out: Path) -> None:
@@ -198,8 +229,8 @@ def write(out: Path) -> None:
         source, head, target = files.MODELS / name, pair_head.HEADS / name, Path(out) / name
         target.mkdir(parents=True, exist_ok=True)
         graphs, copies = {"graph": build(source)}, [source / WEIGHTS, source / "tokenizer.json"]
-        has_head = name in pair_head.shipped_heads()
-        if has_head:
+        kind = name in pair_head.shipped_heads() and head_kind(head)
+        if kind:
             graphs["head"] = build_head(source, head)
             copies.append(head / pair_head.WEIGHTS)
         for key, graph in graphs.items():
@@ -207,7 +238,7 @@ def write(out: Path) -> None:
         for path in copies:
             shutil.copyfile(path, target / path.name)
         length = read_config(source)["max_position_embeddings"]
-        about[name] = {"length": length, "head": has_head}
+        about[name] = {"length": length, "head": kind}
     (Path(out) / "models.json").write_text(json.dumps(about), encoding="utf-8")
 
 

@@ -70,13 +70,14 @@ def size_of(folder) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def test_the_head_s_graph_points_at_the_package_s_head():
-    folder, head = files.MODELS / "toy", pair_head.HEADS / "toy"
+@pytest.mark.parametrize(("name", "tensors"), [("toy", 6), ("en-small", 8)])
+def test_the_head_s_graph_points_at_the_package_s_head(name, tensors):
+    folder, head = files.MODELS / name, pair_head.HEADS / name
     graph = live.build_head(folder, head).graph
     places = [{entry.key: entry.value for entry in t.external_data} for t in graph.initializer]
     used = {place["location"] for place in places if place}
     assert used == {live.WEIGHTS, pair_head.WEIGHTS}
-    assert sum(place.get("location") == pair_head.WEIGHTS for place in places) == 6
+    assert sum(place.get("location") == pair_head.WEIGHTS for place in places) == tensors
 
 
 def test_another_architecture_is_refused(tmp_path):
@@ -182,11 +183,14 @@ class TestExplore:
             assert answer["bound"] <= shown["ag"]["objective"] + 1e-9
             assert answer["bound"] == pytest.approx(joints["ag"].lower_bound, rel=2e-3, abs=1e-5)
 
-    def test_the_head_s_joint_is_python_s(self, explore):
-        mlm, head = mlmjoint.load("toy", device="cpu"), mlmjoint.load_head("toy")
+    @pytest.mark.parametrize("name", ["toy", "en-small"])
+    def test_the_head_s_joint_is_python_s(self, name, explore):
+        mlm, head = mlmjoint.load(name, device="cpu"), mlmjoint.load_head(name)
         world = [sentence.text.split() for sentence in ToyWorld().sample(12, seed=8)]
         texts = [" ".join(["[MASK]", *words[1:-2], "[MASK]", words[-1]]) for words in world]
-        message = {"model": "toy", "count": 60, "places": None}
+        if name == "en-small":
+            texts = ["A man is [MASK] [MASK] the street .", "[MASK] dogs run in the [MASK] ."]
+        message = {"model": name, "count": 60, "places": None}
         answers = ask(explore, *(("joint", {**message, "text": text}) for text in texts))
         for text, answer in zip(texts, answers, strict=True):
             sets = [mlm.tokenizer.convert_tokens_to_ids(side) for side in answer["tokens"]]
@@ -285,7 +289,7 @@ class TestExplore:
         assert explore.find_element("id", "lv-text").get_attribute("dir") == "auto"
         assert explore.execute_script(SIDEWAYS) <= 0
 
-    def test_the_head_stands_beside_the_tables_of_its_model_only(self, explore):
+    def test_the_head_stands_beside_the_tables_of_a_live_model_only(self, explore):
         explore.find_element("id", "lv-model").send_keys("toy")
         go(explore, "the [MASK] near the gate [MASK] broken .")
         status(explore, "Done")

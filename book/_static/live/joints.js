@@ -247,7 +247,8 @@ function copula(log, n, m, logPa, logPb, tol = 1e-9, most = 2000) {
 /** Every construction of two tables: {joints: {name: {log, margins, objective, information}}, steps, bound}.
  *
  * tables: {n, m, logA, logB, logPa, logPb, logZa, logZb}, the last four as in mlmjoint.Tables; with a
- * pair head also head: {logW, sides}, its mixture of products (eq-one-pass)
+ * pair head also head: {logW, sides}, its mixture of products (eq-one-pass), or {given}, the
+ * conditionals of each side by the token at the other (eq-one-pass-conditionals)
  */
 export function derive(tables) {
   const { n, m, logA, logB, logPa, logPb, logZa, logZb, head } = tables;
@@ -278,7 +279,10 @@ export function derive(tables) {
   for (const base of ["ag", "mrf"]) {
     joints[`${base}-copula`] = normalised(copula(joints[base].log, n, m, logPa, logPb), n, m);
   }
-  if (head) {
+  if (head?.given) {
+    const [a, b] = head.given;
+    joints.head = cells((k, i, j) => logAdd(logPa[i] + b[i][j], logPb[j] + a[j][i]));
+  } else if (head) {
     const [rows, cols] = head.sides;
     joints.head = cells((k, i, j) => logSumExp(head.logW.map((w, r) => w + rows[r][i] + cols[r][j])));
   }

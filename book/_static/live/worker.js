@@ -77,7 +77,7 @@ async function load(id, name) {
     const session = await start(name, "graph.onnx", weights);
     if (about.head) weights["head.safetensors"] = await download(name, "head.safetensors");
     const head = about.head && (await start(name, "head.onnx", weights));
-    const model = { ...parts, session, head, length: about.length, name };
+    const model = { ...parts, session, head, kind: about.head, length: about.length, name };
     const row = Array(Math.min(14, about.length)).fill(model.mask);
     await run(model, Array(BATCH).fill(row), Array(BATCH).fill(1)); // the first run is the slowest
     return model;
@@ -130,6 +130,21 @@ function largest(values, count, special) {
   return order.sort((x, y) => values[y] - values[x]).slice(0, count);
 }
 
+/** A head of conditionals over two sets of tokens: the logs of both tables, as derive() reads them. */
+async function bothTables({ head }, hidden, sets, masks) {
+  const width = hidden.dims[1];
+  const states = [0, 1].map((side) => hidden.data.subarray(side * width, (side + 1) * width));
+  const given = [];
+  for (const side of [0, 1]) {
+    const tokens = new ort.Tensor("int64", BigInt64Array.from(sets[1 - side], BigInt), [sets[1 - side].length]);
+    const far = new ort.Tensor("int64", [BigInt(masks[1 - side] - masks[side])], [1]);
+    const own = new ort.Tensor("float32", Float32Array.of(...states[side], ...states[1 - side]), [2, width]);
+    const { logits } = await head.run({ hidden: own, tokens, distance: far });
+    given.push(splitRows(logits).map((row) => logSoftmax(Float64Array.from(sets[side], (token) => row[token]))));
+  }
+  return { given };
+}
+
 /** The pair head's joint over two sets of tokens: its components' logs, as derive() reads them. */
 async function onePass({ head }, hidden, sets) {
   const { log_w, logits } = await head.run({ hidden });
@@ -159,7 +174,9 @@ async function joint({ id, model: name, text, places, count }) {
   });
   const [n, m] = sets.map((set) => set.length);
   const tables = { n, m, logA: new Float64Array(n * m), logB: new Float64Array(n * m) };
-  if (model.head) tables.head = await onePass(model, hidden, sets);
+  if (model.head) {
+    tables.head = await (model.kind === "conditional" ? bothTables : onePass)(model, hidden, sets, masks);
+  }
   const alone = both.map((logits, side) => logSoftmax(Float64Array.from(sets[side], (token) => logits[token])));
   Object.assign(tables, { logPa: alone[0], logPb: alone[1], logZa: new Float64Array(m), logZb: new Float64Array(n) });
   let done = 0;
