@@ -49,15 +49,9 @@ def save_tiny_model(folder, vocabulary=None, mask_token="[MASK]", seed=0, vocab_
     specials = {k: v for k, v in {**BERT_SPECIALS, "mask_token": mask_token}.items() if v}
     splitter = pre_tokenizers.WhitespaceSplit()
     build_tokenizer(words, splitter, 10**30, specials).save_pretrained(folder)
-    config = BertConfig(
-        vocab_size=vocab_size or len(SPECIALS) + len(WORDS),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=16,
-        initializer_range=0.6,
-    )
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 32, "max_position_embeddings": 16, "initializer_range": 0.6}
+    config = BertConfig(vocab_size=vocab_size or len(SPECIALS) + len(WORDS), **sizes)
     torch.manual_seed(seed)
     BertForMaskedLM(config).save_pretrained(folder)
     return folder

@@ -36,17 +36,10 @@ def run(args) -> None:
     if order is not None:
         numbers = [int(word) if word.isdecimal() else word for word in order]
         order = numbers[0] if len(numbers) == 1 and isinstance(numbers[0], str) else numbers
-    best = fill(
-        load(args.model, device=args.device, dtype=args.dtype),
-        args.text,
-        args.top,
-        args.method,
-        order=order,
-        candidates=args.candidates,
-        words=args.words,
-        budget=args.budget,
-        progress=sys.stderr.isatty(),
-    )
+    options = {"order": order, "progress": sys.stderr.isatty()}
+    options |= {name: getattr(args, name) for name in ("candidates", "words", "budget")}
+    mlm = load(args.model, device=args.device, dtype=args.dtype)
+    best = fill(mlm, args.text, args.top, args.method, **options)
     if args.json:
         for filling in best:
             print(json.dumps(asdict(filling), ensure_ascii=False))

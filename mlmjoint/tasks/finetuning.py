@@ -235,13 +235,7 @@ def fit_task(
         raise InputError(f"epochs is {epochs}; give a number above 0, like 3")
     steps = max(1, math.ceil(epochs * len(rows) / size))
     warmup = round(WARMUP * steps)
-    settings = Settings(
-        steps=steps,
-        batch_size=size,
-        learning_rate=learning_rate,
-        warmup_steps=warmup,
-        decay_fraction=1 - warmup / steps,
-    )
+    settings = Settings(steps, size, learning_rate, warmup, decay_fraction=1 - warmup / steps)
     weights = label_weights(rows, len(labels), balance) if balance else None
     options = {}
     if valid is not None:

@@ -55,8 +55,7 @@ class Strategy:
 
     def __post_init__(self):
         checks.count("block", self.block)
-        if self.order not in ORDERS:
-            raise InputError(f"order is {self.order!r}; choose one of {', '.join(ORDERS)}")
+        checks.one_of("order", self.order, ORDERS)
         if self.bound is not None and not self.bound >= 0:
             raise InputError(f"bound is {self.bound!r}; give 0 or more nats")
 

@@ -38,12 +38,7 @@ SHOWN = ("kind", "pairs", "extra", "bf16", "tune", "distil", "candidates")  # on
 TEMPLATE = files.DATA / "head.md.jinja"
 HELD_OUT = 500  # pairs of each scheme that are scored at every checkpoint
 SETTINGS = Settings(
-    steps=3000,
-    batch_size=128,
-    learning_rate=2e-3,
-    warmup_steps=300,
-    decay_fraction=0.9,
-    dropout=0.0,
+    3000, 128, learning_rate=2e-3, warmup_steps=300, decay_fraction=0.9, dropout=0.0
 )
 
 

@@ -150,14 +150,9 @@ def _from_encoder(recipe: Recipe, folder: Path, sentences):
 
 def wordpiece(pieces, max_length: int) -> PreTrainedTokenizerFast:
     """BERT's uncased tokenizer over the given pieces: token i is pieces[i]."""
-    return build_tokenizer(
-        pieces,
-        pre_tokenizers.BertPreTokenizer(),
-        max_length,
-        model=models.WordPiece,
-        normalizer=normalizers.BertNormalizer(lowercase=True),
-        decoder=decoders.WordPiece(),
-    )
+    parts = {"model": models.WordPiece, "decoder": decoders.WordPiece()}
+    parts["normalizer"] = normalizers.BertNormalizer(lowercase=True)
+    return build_tokenizer(pieces, pre_tokenizers.BertPreTokenizer(), max_length, **parts)
 
 
 def atoms(molecules, max_length: int) -> PreTrainedTokenizerFast:

@@ -27,15 +27,9 @@ def draw_text(recipe: Recipe, seed: int) -> Text:
     texts = world.sample_text(recipe.sentences, seed)
     held_out = world.sample_text(recipe.held_out, HELD_OUT_SEED + seed)
     monitored = held_out[:MONITORED]
-    source = {
-        "source": f"the toy world of mlmjoint, seed {seed}",
-        "licence": "MIT",
-        "sentences": len(texts),
-        "dropped": 0,
-        "repeats": 1,
-        "file": "toy_grammar.txt",
-        "sha256": hashlib.sha256(RULES_TEXT.encode()).hexdigest(),
-    }
+    source = {"source": f"the toy world of mlmjoint, seed {seed}", "licence": "MIT"}
+    source |= {"sentences": len(texts), "dropped": 0, "repeats": 1, "file": "toy_grammar.txt"}
+    source["sha256"] = hashlib.sha256(RULES_TEXT.encode()).hexdigest()
     split = {"train": len(texts), "validation": len(held_out), "monitored": len(monitored)}
     about = {"data": "sentences of the toy grammar", "licence": "MIT", "sources": [source]}
     about["split"] = {**split, "how": "others"}

@@ -23,17 +23,9 @@ SENTENCES = [  # three, one and no masks
 
 def make(links, k, embedding=0.5, seed=0, vocab_size=V):
     torch.manual_seed(seed)
-    config = ExLMConfig(
-        vocab_size,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=16,
-        states=k,
-        links=links,
-        state_embedding=embedding,
-        initializer_range=0.3,
-    )
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 16}
+    sizes |= {"state_embedding": embedding, "initializer_range": 0.3}
+    config = ExLMConfig(vocab_size, hidden_size=16, states=k, links=links, **sizes)
     return ExLM(config).double().eval()
 
 

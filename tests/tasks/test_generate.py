@@ -123,7 +123,7 @@ def test_a_pair_of_masks_is_drawn_from_the_joint_of_a_conditional_head(
 def test_mistakes(mlm, conditional):
     with pytest.raises(InputError, match="no cheap marginals"):
         head_pairs(mlm, conditional, independent=True)
-    with pytest.raises(InputError, match="order is 'right'; choose one of"):
+    with pytest.raises(InputError, match="unknown order 'right'; choose one of"):
         Strategy("right")
     with pytest.raises(InputError, match="bound is -1"):
         Strategy(bound=-1)

@@ -27,13 +27,8 @@ def test_a_pruned_vocabulary_breaks_rare_words_up():
 
 def test_an_encoder_gives_its_layers_and_rows(tmp_path):
     words = [*SPECIALS, *"abcdefghij.", "dog", "cat", "runs"]
-    config = BertConfig(
-        vocab_size=len(words),
-        hidden_size=16,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        intermediate_size=32,
-    )
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
+    config = BertConfig(vocab_size=len(words), num_hidden_layers=3, **sizes)
     encoder = BertModel(config, add_pooling_layer=False)
     encoder.save_pretrained(tmp_path)
     wordpiece(words, 64).backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
