@@ -107,13 +107,9 @@ class SpanJoint:
         for block in self.tables.blocks():
             log_mu = self._block(block)
             values, flat = log_mu.reshape(-1).topk(min(n, log_mu.numel()))
-            starts = [b.start or 0 for b in block]
-            for value, *cell in zip(
-                values.tolist(),
-                *(i.tolist() for i in torch.unravel_index(flat, log_mu.shape)),
-                strict=True,
-            ):
-                best.append((value, tuple(map(sum, zip(starts, cell, strict=True)))))
+            cells = torch.stack(torch.unravel_index(flat, log_mu.shape), 1)  # (n, k)
+            cells += torch.tensor([b.start or 0 for b in block])
+            best += zip(values.tolist(), map(tuple, cells.tolist()), strict=True)
             best = sorted(best, key=lambda item: (-item[0], item[1]))[:n]
         return [(cell, value) for value, cell in best]
 

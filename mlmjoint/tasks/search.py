@@ -177,11 +177,9 @@ def _hopes(unread, cells, upper, known, mean) -> list[Tensor]:
     """The best pair that each unread row (Ka,) or column (Kb,) could contain; -inf if read."""
     hopes = []
     for side, (here, there) in enumerate((unread, unread[::-1])):
-        hope = (
-            mean(here, there.max())
-            if there.max() > -torch.inf
-            else torch.full_like(here, -torch.inf)
-        )
+        hope = torch.full_like(here, -torch.inf)
+        if there.max() > -torch.inf:
+            hope = mean(here, there.max())
         waiting = ~known[:, side]
         hope = hope.scatter_reduce(0, cells[waiting, side], upper[waiting], "amax")
         hopes.append(hope.masked_fill(here == -torch.inf, -torch.inf))
