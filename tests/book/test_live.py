@@ -158,6 +158,31 @@ def go(browser, text: str) -> None:
     browser.find_element("id", "lv-go").click()
 
 
+def ask_toy(browser, part: str) -> str:
+    browser.find_element("id", "lv-model").send_keys("toy")
+    go(browser, "the [MASK] near the gate [MASK] broken .")
+    return status(browser, part)
+
+
+REFUSED = [
+    (EXPLORE, "A man is [MASK] the street.", "has 1 [MASK]; write exactly two"),
+    (EXPLORE, "word " * 300 + "[MASK] [MASK]", "has 304 tokens and en-small reads 128; shorten it"),
+    (FILL, "Nothing is masked here.", "has 0 [MASK]; write 1 to 4"),
+    (FILL, "word " * 300 + "[MASK]", "has 303 tokens and en-small reads 128; shorten it"),
+    *((page, "[MASK] " * 9 + ".", "has 9 [MASK]; write") for page in (EXPLORE, FILL)),
+    *((page, "   ", "The field is empty") for page in (EXPLORE, FILL)),
+]
+
+
+@needs_browser
+@pytest.mark.parametrize(("page", "text", "problem"), REFUSED)
+def test_bad_input_gets_one_line(browser, address, page, text, problem):
+    open_page(browser, f"{address}/{page}")
+    go(browser, text)
+    line = status(browser, problem)
+    assert "\n" not in line and line.endswith(".")
+
+
 @needs_browser
 class TestExplore:
     def test_every_number_of_twenty_sentences_is_python_s(self, explore):
@@ -265,20 +290,6 @@ class TestExplore:
             explore.find_element("id", "ex-sentence").text.replace("\n", " ").startswith("the keys")
         )
 
-    @pytest.mark.parametrize(
-        "text, problem",
-        [
-            ("A man is [MASK] the street.", "has 1 [MASK]; write exactly two"),
-            ("[MASK] " * 9 + ".", "has 9 [MASK]"),
-            ("   ", "The field is empty"),
-            ("word " * 300 + "[MASK] [MASK]", "has 304 tokens and en-small reads 128; shorten it"),
-        ],
-    )
-    def test_bad_input_gets_one_line(self, explore, text, problem):
-        go(explore, text)
-        line = status(explore, problem)
-        assert "\n" not in line and line.endswith(".")
-
     @pytest.mark.parametrize("text", ODD)
     def test_any_script_is_read_and_shown(self, explore, text):
         explore.find_element("id", "lv-count").send_keys("50")
@@ -290,9 +301,7 @@ class TestExplore:
         assert explore.execute_script(SIDEWAYS) <= 0
 
     def test_the_head_stands_beside_the_tables_of_a_live_model_only(self, explore):
-        explore.find_element("id", "lv-model").send_keys("toy")
-        go(explore, "the [MASK] near the gate [MASK] broken .")
-        status(explore, "Done")
+        ask_toy(explore, "Done")
         tab = explore.find_element("id", "ex-tab-head")
         tab.click()
         assert explore.find_element("id", "ex-top").text.startswith("keys are")
@@ -302,9 +311,7 @@ class TestExplore:
 
     def test_a_model_that_has_arrived_needs_no_connection(self, explore_offline):
         explore, server = explore_offline
-        explore.find_element("id", "lv-model").send_keys("toy")
-        go(explore, "the [MASK] near the gate [MASK] broken .")
-        status(explore, "Done")
+        ask_toy(explore, "Done")
         server.shutdown()
         server.server_close()
         go(explore, "the [MASK] of the [MASK] is old .")
@@ -316,25 +323,15 @@ class TestExplore:
 
     def test_cancel_stops_the_passes_and_the_next_question_works(self, explore):
         go(explore, "A man is [MASK] [MASK] the street.")
-        WebDriverWait(explore, 60).until(
-            lambda b: (
-                "passes" in b.find_element("id", "lv-status").text
-                or "Done" in b.find_element("id", "lv-status").text
-            )
-        )
+        status(explore, "passes")  # "Done" also says how many there were
         explore.execute_script("document.getElementById('lv-cancel').click()")
-        line = WebDriverWait(explore, 60).until(
-            lambda b: (t := b.find_element("id", "lv-status").text) in ("Cancelled.",) and t
-        )
-        assert line == "Cancelled."
+        assert status(explore, "Cancelled") == "Cancelled."
         assert not explore.find_element("id", "lv-cancel").is_displayed()
         go(explore, "[MASK] [MASK]")
         status(explore, "Done")
 
     def test_is_accessible_and_fits_a_phone(self, explore):
-        explore.find_element("id", "lv-model").send_keys("toy")
-        go(explore, "the [MASK] near the gate [MASK] broken .")
-        status(explore, "Done")
+        ask_toy(explore, "Done")
         for theme, size in (("light", "wide"), ("dark", "wide"), ("light", "narrow")):
             look(explore, theme, size)
             time.sleep(0.3)
@@ -369,26 +366,10 @@ class TestFill:
             assert [f["log"] for f in answer["fillings"]] == pytest.approx(theirs, abs=1e-3)
 
     def test_the_page_lists_them_with_their_proof(self, page):
-        page.find_element("id", "lv-model").send_keys("toy")
-        go(page, "the [MASK] near the gate [MASK] broken .")
-        assert "no filling outside this list is more probable" in status(page, "Certified")
+        assert "no filling outside this list is more probable" in ask_toy(page, "Certified")
         rows = page.find_elements("css selector", "#lv-list tr")
         assert len(rows) == 10 and rows[0].text.startswith("keys · are")
         assert axe(page) == []
-
-    @pytest.mark.parametrize(
-        "text, problem",
-        [
-            ("Nothing is masked here.", "has 0 [MASK]; write 1 to 4"),
-            ("[MASK] " * 9 + ".", "has 9 [MASK]; write 1 to 4"),
-            ("   ", "The field is empty"),
-            ("word " * 300 + "[MASK]", "has 303 tokens and en-small reads 128; shorten it"),
-        ],
-    )
-    def test_bad_input_gets_one_line(self, page, text, problem):
-        go(page, text)
-        line = status(page, problem)
-        assert "\n" not in line and line.endswith(".")
 
     @pytest.mark.parametrize("text", ODD)
     def test_any_script_is_filled(self, page, text):
@@ -397,9 +378,7 @@ class TestFill:
         assert len(page.find_elements("css selector", "#lv-list tr")) == 10
 
     def test_fits_a_phone_in_both_themes(self, page):
-        page.find_element("id", "lv-model").send_keys("toy")
-        go(page, "the [MASK] near the gate [MASK] broken .")
-        status(page, "Certified")
+        ask_toy(page, "Certified")
         for theme in ("light", "dark"):
             look(page, theme, "narrow")
             time.sleep(0.3)

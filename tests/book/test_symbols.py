@@ -73,10 +73,7 @@ def test_pointing_at_a_symbol_shows_its_definition(browser, address):
     open_page(browser, f"{address}/{SOLVER}")
     for key, part in (("Q_ij", "the sum of the model"), ("α_ij", "balance every row")):
         symbol = browser.find_element("css selector", f'article mjx-math [data-symbol="{key}"]')
-        browser.execute_script(
-            "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", symbol
-        )
-        ActionChains(browser).move_to_element(symbol).perform()
+        point(browser, symbol)
         assert part in shown(browser, part)
         assert box(browser).find_elements("css selector", "mjx-math")
     ActionChains(browser).send_keys(Keys.ESCAPE).perform()
@@ -89,10 +86,7 @@ def test_letters_of_the_encoder_mean_something_else(browser, address):
     inside = browser.find_element(
         "css selector", '#the-encoder-and-its-training div.math [data-symbol="V"]'
     )
-    browser.execute_script(
-        "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", inside
-    )
-    ActionChains(browser).move_to_element(inside).perform()
+    point(browser, inside)
     assert "values of a head" in shown(browser, "values")
 
 
