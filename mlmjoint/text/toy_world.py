@@ -151,7 +151,13 @@ class ToyWorld:
         words = [[word] for word in ids]
         for position, some in zip(positions, sets, strict=True):
             words[position - 1] = some
-        return self._log_normalised(self._mass(words), ids).view([len(some) for some in sets])
+        scores = self._mass(words)
+        if not scores.any():
+            text = " ".join(self.vocab[i] for i in ids)
+            raise InputError(f"no toy sentence fits {text!r}; take one from ToyWorld().sample")
+        with np.errstate(divide="ignore"):
+            log_p = torch.from_numpy(np.log(scores / scores.sum()))
+        return log_p.view([len(some) for some in sets])
 
     def _mass(self, words: Sequence[Sequence[int]]) -> np.ndarray:
         """Probability of each sentence with one word of each set, under the rules alone, (cells,):
@@ -173,13 +179,6 @@ class ToyWorld:
             cell, state = divmod(key, self.n_states)
         done = state == 1
         return np.bincount(cell[done], mass[done], math.prod(map(len, words)))
-
-    def _log_normalised(self, scores: np.ndarray, ids: list[int]) -> torch.Tensor:
-        if not scores.any():
-            text = " ".join(self.vocab[i] for i in ids)
-            raise InputError(f"no toy sentence fits {text!r}; take one from ToyWorld().sample")
-        with np.errstate(divide="ignore"):
-            return torch.from_numpy(np.log(scores / scores.sum()))
 
     # Input
 
