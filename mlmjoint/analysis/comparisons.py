@@ -35,16 +35,18 @@ def by_corpus(studies: Sequence[Study]) -> dict[str, list[Study]]:
     return groups
 
 
-def means_sheet(studies: Sequence[Study], heading: str, metrics=PERPLEXITIES, scale=1) -> Sheet:
-    """Means of every construction, with one column for each study and metric.
+def means_sheet(
+    studies: Sequence[Study], heading: str, metrics=PERPLEXITIES, scale=1, names=METHODS
+) -> Sheet:
+    """Means of every construction, or of those named, with a column for each study and metric.
 
     ``scale`` multiplies them, to show small divergences in thousandths. The MLM's own conditionals
     are a row only if U-PPL is among the metrics, because they are not a joint.
     """
-    names = [*([UNARY] if "u_nll" in metrics else []), *studies[0].methods]
+    measured = [name for name in studies[0].methods if name in names]
     places = [(study, metric) for study in studies for metric in metrics]
     rows = []
-    for name in names:
+    for name in [*([UNARY] if "u_nll" in metrics else []), *measured]:
         entries = [mean(study.values(name, metric), metric) for study, metric in places]
         rows.append([label(name), *(entry and entry.scaled(scale) for entry in entries)])
     columns = [f"{study.manifest['pairs']}: {HEADINGS[metric]}" for study, metric in places]
@@ -96,9 +98,10 @@ def against_sheet(
     return study_sheet(heading, [label(name) for name, _ in pairs], studies, rows)
 
 
-def differences(study: Study, reference: str = "mlm", metric: str = "p_nll") -> dict:
+def differences(study: Study, reference: str = "mlm", metric: str = "p_nll", names=METHODS) -> dict:
     """Each other construction's mean difference from one of them: {name: interval}."""
-    pairs = [(name, reference) for name in study.methods if name != reference]
+    others = (name for name in study.methods if name in names and name != reference)
+    pairs = [(name, reference) for name in others]
     return {test.first: test.interval for test in compare(study, metric, pairs)}
 
 
@@ -159,12 +162,13 @@ def mean_jsd(study: Study, methods: Sequence[str] | None = None) -> np.ndarray:
     return np.array([[0.0 if a == b else np.mean(study.jsd(a, b)) for b in names] for a in names])
 
 
-def neighbours_sheet(studies: Sequence[Study]) -> Sheet:
+def neighbours_sheet(studies: Sequence[Study], names=METHODS) -> Sheet:
     """Which two joints are most alike, which least, and which lies nearest to AG."""
     rows = []
     for study in studies:
-        names = [label(name) for name in study.methods]
-        matrix, ag = mean_jsd(study), study.methods.index("ag")
+        methods = [name for name in study.methods if name in names]
+        matrix, ag = mean_jsd(study, methods), methods.index("ag")
+        names = [label(name) for name in methods]
         k, l = np.triu_indices(len(names), 1)
         row = [title(study)]
         for at in (matrix[k, l].argmin(), matrix[k, l].argmax()):
