@@ -178,22 +178,16 @@ def memory(vocab: int) -> dict:
 
 def estimate(held: dict) -> str:
     """What the paper's cells would take on one core of this machine, at the rate just measured."""
-    rate = paper_rate(held)
+    rate = costs.paper_rate(held)
     hours = [1000 * row["fast"] / rate / 3600 for row in costs.paper_cells()]
     lines = [
         f"tables of the paper's eight cells of 1000 pairs on one core: {min(hours):,.0f} to "
         f"{max(hours):,.0f} hours each, {sum(hours):,.0f} in all"
     ]
     for work, what in costs.WORKS.items():
-        each = 1000 * costs.joint_seconds(held["joints"], work, 28_996) / 3600
+        each = 1000 * costs.joint_seconds(held["joints"], work, costs.PAPER_VOCABULARY) / 3600
         lines.append(f"with {what}: {sum(hours) + len(hours) * each:,.0f} in all")
     return "\n".join(lines)
-
-
-def paper_rate(held: dict) -> float:
-    """Operations a second of the 12 × 768 model at the paper's vocabulary."""
-    (row,) = (r for r in held["vocabulary"] if r["model"] == LARGEST and r["V"] == 28_996)
-    return row["flops"] / row["seconds"]
 
 
 def main() -> int:

@@ -59,6 +59,13 @@ def seconds(cell: str) -> float:
     return statistics.median(record["seconds"] for record in study.records)
 
 
+def passes(cell: str) -> str:
+    """Passes that Arnold–Gokhale took for a pair, "10 (73)": the median, and the largest."""
+    study = plan.read(PROFILE, cell)
+    took = [record["methods"]["ag"]["passes"] for record in study.records]
+    return f"{statistics.median(took):g} ({max(took)})"
+
+
 def brief(value: float) -> str:
     """Two significant digits and no exponent: "0.33", "250"."""
     return f"{Decimal(f'{value:.2g}'):,f}"

@@ -156,6 +156,21 @@ def predictors(study: Study, name: str) -> np.ndarray:
     return np.array(values, dtype=float)
 
 
+def dependence_sheet(studies: Sequence[Study]) -> Sheet:
+    """What a construction can gain or lose, how much the model contradicts itself, what AG gains.
+
+    Dependence is the JSD of AG's joint and the plain MLM's.
+    """
+    rows = []
+    for study in studies:
+        measured = study.jsd("mlm", "ag"), study.ruler("interaction")
+        row = [Entry(*bootstrap(values)).scaled(1000) for values in measured]
+        gain = compare(study, "p_nll", [("mlm", "ag")])[0]
+        rows.append([Entry(study.manifest["vocabulary"]), *row, starred(gain)])
+    heading = "Dependence and interaction in thousandths, gain in nats"
+    return study_sheet(heading, ["V", "dependence", "interaction", "gain"], studies, rows)
+
+
 def mean_jsd(study: Study, methods: Sequence[str] | None = None) -> np.ndarray:
     """Mean divergence of every two joints, (m, m), symmetric with a zero diagonal."""
     names = methods or study.methods

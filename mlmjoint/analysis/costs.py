@@ -20,6 +20,7 @@ TABLE_BYTES = 4  # tables are float32
 KEPT_Q = 2**29  # bytes up to which the CPU solver keeps Q = p(a|b) + p(b|a) as a third table
 # What may follow the tables, by its name in the stored measurements. `make paper` runs the second.
 WORKS = {"five": "the paper's five constructions", "study": "the whole record"}
+PAPER_VOCABULARY = 28_996  # of bert-base-cased and bert-large-cased
 STATED_HOURS = 48.0  # "about two days" a cell on a GPU: the authors' own figure for theirs
 
 
@@ -173,6 +174,13 @@ def joint_seconds(rows: Sequence[Mapping], work: str, vocab: int) -> float:
     """
     row = max(rows, key=lambda row: row["V"])
     return row[work] * (vocab / row["V"]) ** 2
+
+
+def paper_rate(data: Mapping) -> float:
+    """Operations a second of a model of BERT's size, from the stored measurements of scaling."""
+    size = {"model": "12 × 768", "V": PAPER_VOCABULARY}
+    (row,) = (row for row in data["vocabulary"] if size.items() <= row.items())
+    return row["flops"] / row["seconds"]
 
 
 def paper_cells() -> list[dict]:

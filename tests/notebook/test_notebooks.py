@@ -54,9 +54,10 @@ def pair(request):
     return request.param, jupytext.read(request.param), twin
 
 
-def test_text_and_twin_have_the_same_cells(pair):
+def test_text_and_twin_have_the_same_cells_neither_too_few_nor_too_many(pair):
     source, text, twin = pair
     assert cells(text) == cells(twin)
+    assert 15 <= len(text.cells) <= 40, f"{source.name} has {len(text.cells)} cells"
     assert f"notebooks/{source.stem}\n" in (ROOT / "_toc.yml").read_text()
 
 
