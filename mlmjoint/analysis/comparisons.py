@@ -183,13 +183,13 @@ def neighbours_sheet(studies: Sequence[Study], names=METHODS) -> Sheet:
     for study in studies:
         methods = [name for name in study.methods if name in names]
         matrix, ag = mean_jsd(study, methods), methods.index("ag")
-        names = [label(name) for name in methods]
-        k, l = np.triu_indices(len(names), 1)
+        labels = [label(name) for name in methods]
+        k, l = np.triu_indices(len(methods), 1)
         row = [title(study)]
         for at in (matrix[k, l].argmin(), matrix[k, l].argmax()):
-            row.append(f"{names[k[at]]} and {names[l[at]]} ({number(matrix[k[at], l[at]], 2)})")
+            row.append(f"{labels[k[at]]} and {labels[l[at]]} ({number(matrix[k[at], l[at]], 2)})")
         matrix[ag, ag] = np.inf
-        rows.append([*row, f"{names[matrix[ag].argmin()]} ({number(matrix[ag].min(), 2)})"])
+        rows.append([*row, f"{labels[matrix[ag].argmin()]} ({number(matrix[ag].min(), 2)})"])
     columns = ["study", "most alike", "least alike", "nearest to AG"]
     return Sheet("Mean Jensen–Shannon divergence (nats)", columns, rows)
 

@@ -100,6 +100,24 @@ class TestComparisons:
         assert sheet.rows[0][0] == "MLM's own" and sheet.rows[0][2] is None
         assert "60 random, 60 contiguous pairs" in sheet.title
 
+    def test_constructions_can_be_limited_to_those_named(self):
+        study, names = made(), ("mlm", "ag", "hcb")
+        sheet = comparisons.means_sheet([study], "x", names=names)
+        assert [row[0] for row in sheet.rows] == ["MLM's own", "MLM", "HCB", "AG"]
+        assert set(comparisons.differences(study, names=names)) == {"ag", "hcb"}
+        (row,) = comparisons.neighbours_sheet([study], names).rows
+        assert not any("MRF" in cell for cell in row[1:])
+
+    def test_dependence_is_the_divergence_of_ag_from_the_mlm(self):
+        study = made()
+        study.manifest["vocabulary"] = 262
+        (row,) = comparisons.dependence_sheet([study]).rows
+        assert row[1].value == 262 and row[-1].value == 60
+        assert row[2].value == pytest.approx(1000 * np.mean(study.jsd("mlm", "ag")))
+        assert row[4].value == pytest.approx(
+            np.mean(study.values("mlm", "p_nll")) - np.mean(study.values("ag", "p_nll"))
+        )
+
 
 class TestDistance:
     def test_bins_of_twenty_or_fewer_are_dropped_and_doubling_joins_distances(self):
