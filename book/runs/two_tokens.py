@@ -35,8 +35,9 @@ def strategies(mlm, head) -> dict[str, tuple[str, Strategy]]:
         found[f"entropy bound, {bound}"] = "entropy bound", Strategy(bound=bound)
     found["left to right"] = "left to right", Strategy("left")
     found["pair head"] = "pair head", Strategy(pairs=head_pairs(mlm, head))
-    alone = head_pairs(mlm, head, independent=True)
-    found["pair head, marginals"] = "pair head, marginals", Strategy(pairs=alone)
+    if head.rank is not None:  # a head of conditionals has no cheap marginals
+        alone = head_pairs(mlm, head, independent=True)
+        found["pair head, marginals"] = "pair head, marginals", Strategy(pairs=alone)
     found["pair chain"] = "pair chain", Strategy(pairs=chain_pairs(mlm))
     return found
 

@@ -14,7 +14,7 @@ __getattr__, __dir__, _names = exports(
         "table": "Entry Sheet number",
         "columns": "column compare finished gains starred title",
         "claims": "Claim Sentences verdict_sheet",
-        "comparisons": "by_corpus differences",
+        "comparisons": "by_corpus differences predictors",
     },
 )
 __all__ = ["BASELINES", "LABELS", "PAPER", *_names]
