@@ -45,8 +45,9 @@ PATHS = (
     ),
     (
         "To go further",
-        "More than two gaps, joints in one pass, and models that are trained to have one.",
-        ("13", "15", "16", "17", "18"),
+        "More than two gaps, joints in one pass, models that are trained to have one, and what "
+        "joints are good for.",
+        ("13", "15", "16", "18", "19"),
     ),
 )
 

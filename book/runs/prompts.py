@@ -9,18 +9,27 @@ import time
 from pathlib import Path
 
 import numpy as np
+import torch
+from tqdm import tqdm
 
 from mlmjoint import files, load
-from mlmjoint.analysis import bootstrap
 from mlmjoint.models import pair_head
 from mlmjoint.tasks import examples, finetuning
-from mlmjoint.tasks.prompts import HEAD, SENTIMENT, zero_shot
+from mlmjoint.tasks.prompts import BLAME, HEAD, PRAISE, fitted, token_of, zero_shot
 from mlmjoint.train.data import detokenise
 
 from . import begin
 
 METHODS = ("mlm", "mrf", "ag", "chain-ab", "chain-geo")
-LABELS = list(SENTIMENT)
+ONE = "one mask"  # praise or blame at the only mask of the prompt
+PROMPTS = (
+    "{text} It was [MASK] [MASK] .",
+    "{text} The film is [MASK] [MASK] .",
+    "It was a [MASK] [MASK] film . {text}",
+)
+LABELS = ["negative", "positive"]
+UNLABELLED = 200  # sentences of the training part, whose median odds are a threshold
+STEPS, PASSES, BATCH = 60, 10, 16  # of fine-tuning: at least so many steps and passes
 
 
 def read(path, part: str, number: int, seed: int):
@@ -32,73 +41,67 @@ def read(path, part: str, number: int, seed: int):
     return found.part(order[:number].tolist())
 
 
-def accuracy(right) -> dict:
-    """The share of right answers with its interval."""
-    return dict(zip(("accuracy", "low", "high"), bootstrap(np.asarray(right, float)), strict=True))
+def log_odds(mlm, text: str, prompt: str, methods, head) -> list[float]:
+    """log p(positive) − log p(negative) of a text by each method."""
+    two = [name for name in methods if name != ONE]
+    found = zero_shot(mlm, text, two, prompt=prompt, head=head)
+    if ONE in methods:
+        log_p = mlm.fill(fitted(mlm, text, prompt.replace("[MASK] [MASK]", "[MASK]")))
+        sides = (torch.tensor([token_of(mlm, word) for word in side]) for side in (BLAME, PRAISE))
+        found[ONE] = torch.stack([log_p[ids].logsumexp(0) for ids in sides])
+    return [round(float(found[name][1] - found[name][0]), 4) for name in methods]
 
 
 def prompting(run, mlm, test, unlabelled) -> None:
-    """Every construction on the same sentences: as it is, and with the threshold moved."""
-    methods, head = list(METHODS), None
+    """Every construction on the same sentences, with what moves its threshold."""
+    methods, head, about_head = [ONE, *METHODS], None, {}
     if mlm.name in pair_head.shipped_heads():
         methods, head = [*methods, HEAD], pair_head.load_head(mlm.name)
-    missing = [m for m in methods if run.one(method=m, model=mlm.name) is None]
-    if not missing:
-        return
-    began = time.process_time()
-    odds = {
-        name: np.array([
-            [float(v[1] - v[0]) for v in zero_shot(mlm, text, missing, head=head).values()]
-            for (text,) in part.texts
-        ])
-        for name, part in (("test", test), ("unlabelled", unlabelled))
-    }  # fmt: skip
-    empty = zero_shot(mlm, "", missing, head=head)
-    minutes = round((time.process_time() - began) / 60, 1)
-    gold = np.array([label == LABELS[1] for label in test.labels])
-    for k, name in enumerate(missing):
-        column = odds["test"][:, k]
-        thresholds = {
-            "none": 0.0,
-            "empty text": float(empty[name][1] - empty[name][0]),
-            "unlabelled": float(np.median(odds["unlabelled"][:, k])),
-        }
-        right = {how: ((column > t) == gold).tolist() for how, t in thresholds.items()}
-        run.add(
-            method=name,
-            model=mlm.name,
-            n=len(gold),
-            core_minutes=minutes,
-            thresholds=thresholds,
-            scores={how: accuracy(r) for how, r in right.items()},
-            right="".join(str(int(r)) for r in right["unlabelled"]),
-        )
+        digest = files.sha256(pair_head.HEADS / mlm.name / pair_head.WEIGHTS)
+        about_head = {HEAD: {"sha256": digest}}
+    for prompt in PROMPTS:
+        missing = [m for m in methods if run.one(method=m, prompt=prompt) is None]
+        if not missing:
+            continue
+        began = time.process_time()
+        texts = [text for (text,) in (*test.texts, *unlabelled.texts)]
+        odds = np.array([
+            log_odds(mlm, text, prompt, missing, head)
+            for text in tqdm(texts, disable=None)
+        ])  # fmt: skip
+        empty = log_odds(mlm, "", prompt, missing, head)
+        minutes = round((time.process_time() - began) / 60, 1)
+        for k, name in enumerate(missing):
+            run.add(
+                method=name,
+                prompt=prompt,
+                core_minutes=minutes,
+                **about_head.get(name, {}),
+                empty=empty[k],
+                median=float(np.median(odds[len(test) :, k])),
+                odds=odds[: len(test), k].tolist(),
+            )
 
 
 def few_examples(run, base, data, test, number, seed, scratch) -> None:
-    """Fine-tuning on a few labelled sentences: about sixty steps whatever their number."""
-    part = data.part(np.random.default_rng(seed).permutation(len(data))[:number].tolist())
-    size = min(16, number)
-    out = Path(scratch) / f"few-{base}-{number}-{seed}"
+    """Fine-tuning on a few labelled sentences, or a head as it begins."""
     began = time.process_time()
-    model, tokenizer, labels = finetuning.new_head(base, part, seed=seed)
-    finetuning.fit_task(
-        model, tokenizer, labels, part, out, epochs=60 * size / number, batch_size=size, seed=seed,
-        learning_rate=2e-4, device="cpu",
-    )  # fmt: skip
-    shutil.rmtree(out, ignore_errors=True)
+    model, tokenizer, labels = finetuning.new_head(base, data, seed=seed)
+    if number:
+        part = data.part(np.random.default_rng(seed).permutation(len(data))[:number].tolist())
+        size, epochs = min(BATCH, number), max(PASSES, STEPS * BATCH / number)
+        out = Path(scratch) / f"few-{base}-{number}-{seed}"
+        finetuning.fit_task(
+            model, tokenizer, labels, part, out, epochs=epochs, batch_size=size, seed=seed,
+            learning_rate=2e-4, device="cpu",
+        )  # fmt: skip
+        shutil.rmtree(out, ignore_errors=True)
     rows = finetuning.task_rows(tokenizer, test, labels, 128)
     guess = [labels[int(row.argmax())] for row in finetuning.predict(model, tokenizer, rows)]
-    right = [a == b for a, b in zip(guess, test.labels, strict=True)]
-    run.add(
-        method="fine-tuning",
-        model=base,
-        number=number,
-        seed=seed,
-        n=len(right),
-        core_minutes=round((time.process_time() - began) / 60, 1),
-        **accuracy(right),
-    )
+    right = "".join(str(int(a == b)) for a, b in zip(guess, test.labels, strict=True))
+    minutes = round((time.process_time() - began) / 60, 1)
+    facts = {"method": "fine-tuning", "model": base, "number": number, "seed": seed}
+    run.add(**facts, core_minutes=minutes, right=right)
 
 
 def main() -> None:
@@ -106,18 +109,21 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="SST's sentences, with columns split, label3")
     parser.add_argument("--scratch", required=True, help="a folder for checkpoints")
     parser.add_argument("--models", nargs="+", default=["en-small"], help="to be fine-tuned")
-    parser.add_argument("--numbers", nargs="+", type=int, default=[16, 64, 256])
+    parser.add_argument("--numbers", nargs="+", type=int, default=[0, 16, 64, 256])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("-n", type=int, default=600, help="test sentences")
     args = parser.parse_args()
     data = {Path(args.data).name: files.sha256(args.data)}
-    run = begin("prompts", model="in each row", data=data, sentences=args.n)
+    run = begin("prompts", model="en-small, or in the row", data=data, sentences=args.n)
     test = read(args.data, "test", args.n, 0)
     data = read(args.data, "train", 10_000, 0)
-    prompting(run, load("en-small", device="cpu"), test, data.part(range(200)))
+    gold = "".join(str(int(label == LABELS[1])) for label in test.labels)
+    if run.one(method="gold") is None:
+        run.add(method="gold", right=gold)
+    prompting(run, load("en-small", device="cpu"), test, data.part(range(UNLABELLED)))
     for base in args.models:
-        for seed in args.seeds:
-            for number in args.numbers:
+        for number in args.numbers:
+            for seed in args.seeds:
                 facts = {"method": "fine-tuning", "model": base, "number": number, "seed": seed}
                 if run.one(**facts) is None:
                     few_examples(run, base, data, test, number, seed, args.scratch)

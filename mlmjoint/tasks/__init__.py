@@ -15,7 +15,7 @@ __getattr__, __dir__, __all__ = exports(
             " task_scores"
         ),
         "generate": "Strategy chain_pairs draw_texts head_pairs score_texts",
-        "prompts": "zero_shot",
+        "prompts": "choose zero_shot",
         "senses": "Senses SenseText instance_vectors learn_senses sense_scores",
         "tagging": "convert entity_scores spans tag_set tags_of",
     },

@@ -1,11 +1,15 @@
-"""Zero-shot labels against sums over the table of the joint."""
+"""Choices and zero-shot labels against tables of joints; the questions of the cloze."""
+
+import json
 
 import pytest
 import torch
 
+from book.runs import cloze
 from mlmjoint import conditionals, joint, load_head, pair_joint
 from mlmjoint.errors import InputError
-from mlmjoint.tasks.prompts import zero_shot
+from mlmjoint.tasks.prompts import choose, zero_shot
+from mlmjoint.text import ToyWorld
 
 PAIRS = {"down": [("the", "dog"), ("a", "tea")], "up": [("the", "tea")]}
 PROMPT = "{text} sees [MASK] [MASK] ."
@@ -39,3 +43,46 @@ def test_a_long_text_loses_its_last_words_and_bad_words_are_named(toy):
         zero_shot(toy, "the man", ["mlm"], {"a": [("the", "xyzzy")], "b": [("a", "tea")]}, PROMPT)
     with pytest.raises(InputError, match="shorten it"):
         zero_shot(toy, "the man", ["mlm"], PAIRS, "{text} " + "the " * 60 + "[MASK] [MASK]")
+
+
+def test_a_choice_is_among_fillings_of_a_joint_over_more_words(toy):
+    fillings = [("the", "dog"), ("a", "tea"), ("the", "tea"), ("a", "dog")]
+    text, methods = "the man sees [MASK] [MASK] .", ["mlm", "mrf", "ag"]
+    tables = conditionals(toy, toy.pair(text))
+    ids = torch.tensor([toy.tokenizer.convert_tokens_to_ids(f) for f in fillings])  # (4, 2)
+    everything = choose(toy, text, fillings, methods, around=toy.vocab_size)
+    for method in methods:
+        cells = joint(tables, method).log_prob(*ids.T)
+        assert everything[method].tolist() == pytest.approx(cells.log_softmax(0).tolist(), abs=1e-4)
+    alone = choose(toy, text, fillings, methods, around=0)
+    assert alone["mlm"].tolist() == pytest.approx(everything["mlm"].tolist(), abs=1e-4)
+    assert (alone["mrf"] - everything["mrf"]).abs().max() > 1e-3
+    assert choose(toy, toy.encode(text), fillings, ["mlm"])["mlm"].exp().sum() == pytest.approx(1)
+
+
+def test_wrong_fillings_stand_between_the_same_words_in_other_sentences(toy, tmp_path):
+    texts = [s.text for s in ToyWorld().sample(600, 5)]
+    path = tmp_path / "pairs.jsonl"
+    rows = [{"premise": t, "hypothesis": u} for t, u in zip(texts[::2], texts[1::2], strict=True)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = cloze.questions(toy, path, 12)
+    everything = [toy.encode(text) for text in texts]
+    assert len(asked) == 12
+    pictures = {next(k for k, row in enumerate(rows) if text in row.values()) for text, *_ in asked}
+    assert len(pictures) == 12, "one sentence for each premise"
+    for text, ids, t, fillings in asked:
+        assert fillings[0] == tuple(ids[t : t + 2]) and ids == toy.encode(text)
+        assert [len({f[k] for f in fillings}) for k in (0, 1)] == [cloze.OPTIONS] * 2
+        for a, b in fillings:
+            frame = [ids[t - 1], a, b, ids[t + 2]]
+            assert any(frame == x[k : k + 4] for x in everything for k in range(len(x)))
+    _, ids, t, fillings = asked[0]
+    answers = cloze.answers(toy, ids, t, fillings, ["mlm", "ag"], None)
+    found = answers["mlm"]
+    tables = conditionals(toy, toy.pair(ids, (t, t + 1)))
+    log_p = tables.log_p_a, tables.log_p_b
+    best = [int(p[[f[k] for f in fillings]].argmax()) for k, p in enumerate(log_p)]
+    assert found["cell"] == f"{best[0]}{best[1]}"
+    own = [float(p[[f[k] for f in fillings]].log_softmax(0)[0]) for k, p in enumerate(log_p)]
+    assert found["nll"] == pytest.approx([-sum(own)], abs=6e-3)
+    assert set(answers["ag"]) - set(found) == {"information"}
