@@ -172,7 +172,7 @@ def start(data, out, options, launcher=(sys.executable,)):
     return launch(*launcher, "-m", "mlmjoint.cli", "train", "--data", data, "--out", out, *words)
 
 
-def wait_for(sign, process, seconds=120):
+def wait_for(sign, process, seconds=300):
     end = time.monotonic() + seconds
     while not sign() and process.poll() is None and time.monotonic() < end:
         time.sleep(0.02)
