@@ -172,7 +172,7 @@ def start(data, out, options, launcher=(sys.executable,)):
     return launch(*launcher, "-m", "mlmjoint.cli", "train", "--data", data, "--out", out, *words)
 
 
-def wait_for(sign, process, seconds=300):
+def wait_for(sign, process, seconds=120):
     end = time.monotonic() + seconds
     while not sign() and process.poll() is None and time.monotonic() < end:
         time.sleep(0.02)
@@ -245,7 +245,8 @@ fit(model, batches, loss, settings, sys.argv[1], save_every=5, device="cpu")
 def test_no_process_outlives_its_launcher(number, tmp_path):
     (tmp_path / "endless.py").write_text(ENDLESS)
     process = launch(*TORCHRUN, tmp_path / "endless.py", tmp_path)
-    assert wait_for((tmp_path / "checkpoints" / "checkpoint-5").exists, process)
+    # Any checkpoint: old ones go, and may be gone before anybody looks.
+    assert wait_for(lambda: any(tmp_path.glob("checkpoints/checkpoint-*")), process)
     workers = psutil.Process(process.pid).children(recursive=True)
     assert len(workers) >= 2
     process.send_signal(number)
