@@ -48,13 +48,6 @@ def pick_dtype(name: str | torch.dtype = "float32", device="cpu") -> torch.dtype
     return dtype
 
 
-def writes_into_views(tensor: torch.Tensor) -> bool:
-    """False on Metal, which before macOS 15 silently drops a product whose ``out`` is a view
-    (pytorch issue 104832).
-    """
-    return tensor.device.type != "mps"
-
-
 def free_memory(device: str | torch.device) -> int:
     """Bytes that can still be allocated on a device."""
     device = torch.device(device)

@@ -6,7 +6,7 @@ from architectures import random_mlm
 from torch import nn
 
 from mlmjoint.engine.forward import write
-from mlmjoint.engine.forward.architectures import Linear, read_stack
+from mlmjoint.engine.forward.architectures import Head, Linear, read_stack
 from mlmjoint.engine.forward.encoder import Substitutions
 from mlmjoint.engine.forward.routes import log_probs_at
 from mlmjoint.engine.forward.write import normalise_rows
@@ -47,7 +47,7 @@ def test_batches_share_memory_and_nothing_else():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("capability", ["AVX2", "AVX512"])
 def test_a_product_is_a_linear_layer(dtype, capability, monkeypatch):
-    """Packed for AVX-512 too, which any CPU can do."""
+    """Also by oneDNN, as on a CPU with AVX-512, which any CPU can do."""
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     torch.manual_seed(0)
     layer, wide = nn.Linear(24, 40).to(dtype), torch.randn(7, 3, 24).to(dtype)
@@ -55,8 +55,21 @@ def test_a_product_is_a_linear_layer(dtype, capability, monkeypatch):
     with torch.inference_mode():
         expected = layer(x)
         tolerance = 0.02 if dtype == torch.bfloat16 else 2e-6  # outputs are of the order of one
-        for out in (None, torch.empty_like(expected)):
-            torch.testing.assert_close(multiply(x, out=out), expected, atol=tolerance, rtol=0)
+        torch.testing.assert_close(multiply(x), expected, atol=tolerance, rtol=0)
+        expected = nn.functional.gelu(expected)
+        torch.testing.assert_close(multiply(x, gelu=True), expected, atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("capability", ["AVX2", "AVX512"])
+def test_a_head_writes_logits_into_rows_and_columns_of_a_table(capability, monkeypatch):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    torch.manual_seed(0)
+    head, features = Head(nn.Identity(), torch.randn(50, 8), torch.randn(50)), torch.randn(6, 8)
+    for table in (torch.zeros(9, 60, dtype=torch.float64), torch.zeros(60, 9).t()):
+        head.write(features, table[2:8, 5:35], start=10)
+        expected = torch.zeros(9, 60)
+        expected[2:8, 5:35] = head.logits(features)[:, 10:40]
+        torch.testing.assert_close(table.float(), expected, atol=2e-6, rtol=0)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import mlmjoint
 from mlmjoint import InputError
 from mlmjoint.core import reference
 from mlmjoint.core.pairs import Pair
-from mlmjoint.engine.forward import architectures, encoder, write
+from mlmjoint.engine.forward import write
 from mlmjoint.engine.forward.routes import ROUTES, choose_route
 
 # Some virtual machines announce AMX and then refuse it, killing any bfloat16 product; oneDNN reads
@@ -230,12 +230,10 @@ def test_an_adapter_put_in_later_counts(where):
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "deberta-v2"])
-def test_tables_without_products_into_views(name, monkeypatch):
-    """What Metal needs: the same numbers, each product in memory of its own."""
+def test_no_product_is_written_into_a_view(name, monkeypatch):
+    """Metal before macOS 15 silently drops such a product (pytorch issue 104832)."""
     mlm = shared(name)
     expected = mlmjoint.conditionals(mlm, PAIRS[0], batch_size=7)
-    for module in (architectures, encoder):
-        monkeypatch.setattr(module, "writes_into_views", lambda tensor: False)
 
     def in_its_own_memory(product, *args, out=None, **options):
         assert out is None

@@ -8,8 +8,6 @@ from functools import cache, cached_property
 import torch
 from torch import nn
 
-from ..device import writes_into_views
-
 Tensor = torch.Tensor
 
 
@@ -31,31 +29,39 @@ class Head:
     def write(self, features: Tensor, block: Tensor, start: int) -> None:
         """block (n, width) <- logits of the tokens from ``start`` on, for transformed (n, E)."""
         part = slice(start, start + block.shape[1])
-        product = self.bias[part], features, self.weight[part].t()
-        if features.dtype == block.dtype and writes_into_views(block):
-            torch.addmm(*product, out=block)
+        if block.stride(0) == 1:  # of columns of a table, which the transposed product has as rows
+            product = linear(self.weight[part], features)
+            block.t().copy_(product).add_(self.bias[part, None])
         else:
-            block.copy_(torch.addmm(*product))
+            block.copy_(linear(features, self.weight[part], self.bias[part]))
+
+
+def by_onednn(tensor: Tensor) -> bool:
+    """On a CPU with AVX-512, oneDNN multiplies faster than torch.addmm; with AVX2 it is slower."""
+    in_float32 = tensor.device.type == "cpu" and tensor.dtype == torch.float32
+    return in_float32 and torch.backends.cpu.get_cpu_capability() == "AVX512"
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, gelu: bool = False) -> Tensor:
+    """x·weightᵀ + bias, and its GELU: (n, K), (N, K) -> (n, N)."""
+    if by_onednn(x):  # what torch.compile lowers a frozen linear layer to
+        function = ("gelu", [], "none") if gelu else ("none", [], "")
+        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, *function)
+    product = nn.functional.linear(x, weight, bias)
+    return nn.functional.gelu(product) if gelu else product
 
 
 class Linear:
     """x (n, K) -> x·weight + bias (n, N), from the weight (N, K) of an nn.Linear."""
 
     def __init__(self, weight: Tensor, bias: Tensor):
-        self.weight, self.bias, self.packed = weight.t(), bias, None
-        # On a CPU with AVX-512, oneDNN multiplies a weight that is packed once faster than
-        # torch.addmm, which packs it in every call; with AVX2 it is slower.
-        in_float32 = weight.device.type == "cpu" and weight.dtype == torch.float32
-        if in_float32 and torch.backends.cpu.get_cpu_capability() == "AVX512":
+        self.weight, self.bias, self.packed = weight.t(), bias, weight
+        if by_onednn(weight):  # once, instead of in every call
             weight = weight.detach().contiguous()
             self.packed = torch.ops.mkldnn._reorder_linear_weight(weight, None)
 
-    def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
-        """The result, in ``out`` unless the weight is packed."""
-        if self.packed is None:
-            return torch.addmm(self.bias, x, self.weight, out=out)
-        # What torch.compile lowers a frozen linear layer to.
-        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+    def __call__(self, x: Tensor, gelu: bool = False) -> Tensor:
+        return linear(x, self.packed, self.bias, gelu)
 
 
 class Layer:
@@ -80,10 +86,8 @@ class Layer:
         self.qkv = Linear(torch.cat([q.weight, k.weight, v.weight]), bias)
         # With the value bias in it: attention weights sum to one.
         self.o = Linear(o.weight, torch.addmv(o.bias, o.weight, v.bias))  # H -> H
-        self.up, self.down = (
-            Linear(up.weight, up.bias),
-            Linear(down.weight, down.bias),
-        )  # H -> F -> H
+        self.up, self.down = (Linear(part.weight, part.bias) for part in (up, down))  # H -> F -> H
+        self.gelu = getattr(self.act, "act", self.act) is nn.functional.gelu
 
 
 @dataclass

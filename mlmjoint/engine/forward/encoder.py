@@ -13,13 +13,9 @@ at position m is wanted. So in a post-layer-norm encoder with absolute positions
   to the query's side.
 """
 
-from functools import cache
-from math import prod
-
 import torch
 from torch import nn
 
-from ..device import writes_into_views
 from .architectures import Layer, Stack
 
 Tensor = torch.Tensor
@@ -30,7 +26,6 @@ class Encoder:
 
     def __init__(self, stack: Stack):
         self.stack = stack
-        self._space = lambda name, *shape: None  # batches of many sizes: no memory is kept
 
     def hidden_at(self, input_ids: Tensor, positions: Tensor) -> Tensor:
         """Final hidden states where sequences without padding are read: (n, T), (n, R) ->
@@ -54,8 +49,7 @@ class Encoder:
     def _attention(self, layer: Layer, x: Tensor, qkv: Tensor | None = None) -> Tensor:
         n, length, width = x.shape
         flat = x.view(-1, width)
-        if qkv is None:
-            qkv = layer.qkv(flat, out=self._space("qkv", len(flat), 3 * width))
+        qkv = layer.qkv(flat) if qkv is None else qkv
         q, k, v = qkv.view(n, length, 3, self.stack.heads, -1).permute(2, 0, 3, 1, 4)
         context = nn.functional.scaled_dot_product_attention(q, k, v)  # (n, heads, T, d)
         context = context.transpose(1, 2).reshape(-1, width)
@@ -77,12 +71,9 @@ class Encoder:
         """norm2(x + down(act(inner))), where inner is up(x) unless given."""
         flat = x.view(-1, x.shape[-1])
         if inner is None:
-            inner = layer.up(flat, out=self._space("inner", len(flat), len(layer.up.bias)))
-        inner = inner.view(len(flat), -1)
-        if getattr(layer.act, "act", layer.act) is nn.functional.gelu and writes_into_views(inner):
-            nn.functional.gelu(inner, out=inner)
+            inner = layer.up(flat, gelu=True) if layer.gelu else layer.act(layer.up(flat))
         else:
-            inner = layer.act(inner)
+            inner = layer.act(inner.view(len(flat), -1))
         return layer.norm2(layer.down(inner).add_(flat)).view(x.shape)
 
 
@@ -93,10 +84,6 @@ class Substitutions(Encoder):
         self.stack, self.s, self.m = stack, substituted, masked
         self.positions = stack.position_ids(input_ids)  # (T,)
         x = stack.embed(input_ids, self.positions)  # (T, H)
-        # Memory that every batch writes to again: a fresh allocation of this size is slow.
-        memory, reuse = cache(lambda name, size: x.new_empty(size)), writes_into_views(x)
-        self._space = lambda name, *shape: memory(name, prod(shape)).view(shape) if reuse else None
-
         # Everything of the first attention that no substitution changes.
         layer, heads = stack.layers[0], stack.heads
         others = [t for t in range(len(x)) if t != self.s]
@@ -129,9 +116,9 @@ class Substitutions(Encoder):
         scores = torch.einsum("nhd,thd->nth", k_new, self.q)
         weights = torch.sigmoid(scores - self.log_norm)  # (n, T, heads)
         values = torch.einsum("nhd,hdk->nhk", v_new, self.w_o)
-        out = self._blend("out", weights, values, self.old, self.base)  # (n, T, H)
+        out = self._blend(weights, values, self.old, self.base)  # (n, T, H)
         values = torch.einsum("nhd,hdf->nhf", v_new, self.w_o1)
-        inner = self._blend("inner", weights, values, self.old1, self.base1)  # (n, T, F)
+        inner = self._blend(weights, values, self.old1, self.base1)  # (n, T, F)
         out, _, scale = torch.native_layer_norm(
             out, out.shape[-1:], layer.norm1.weight, layer.norm1.bias, layer.norm1.eps
         )
@@ -146,9 +133,9 @@ class Substitutions(Encoder):
         out[:, self.s], inner[:, self.s] = x_new, layer.up(x_new)
         return self._feed_forward(layer, out, inner)
 
-    def _blend(self, name: str, weights: Tensor, new: Tensor, old: Tensor, base: Tensor) -> Tensor:
+    def _blend(self, weights: Tensor, new: Tensor, old: Tensor, base: Tensor) -> Tensor:
         """base[t] + Σ_h weights[b, t, h] (new[b, h] - old[t, h]) as two products: (n, T, width)."""
-        out = self._space(name, *weights.shape[:2], new.shape[-1])
-        turned = None if out is None else out.transpose(0, 1)  # (T, n, width)
-        fixed = torch.baddbmm(base[:, None], weights.transpose(0, 1), old, alpha=-1, out=turned)
-        return torch.baddbmm(fixed.transpose(0, 1), weights, new, out=out)
+        fixed = torch.baddbmm(
+            base[:, None], weights.transpose(0, 1), old, alpha=-1
+        )  # (T, n, width)
+        return torch.baddbmm(fixed.transpose(0, 1), weights, new)
