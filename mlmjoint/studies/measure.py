@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -82,6 +82,8 @@ class Measurer:
     def _conditionals(self, job: Job) -> Tables:
         plan = self.plan
         pair = self.mlm.pair(list(job.input_ids), job.positions, allow_special=plan.as_published)
+        if job.positions != pair.positions:  # which are in the order of the text
+            pair = replace(pair, positions=job.positions, gold=pair.gold[::-1])
         sets, forced = None if self.vocabulary is None else (self.vocabulary, self.vocabulary), None
         if plan.joint_size:
             size = min(plan.joint_size, self.mlm.vocab_size)
@@ -91,7 +93,7 @@ class Measurer:
             self.mlm, pair, tokens=sets, batch_size=plan.batch_size, out=self.tables
         )
         self.tables.forced = forced
-        return swap(self.tables) if job.positions[0] > job.positions[1] else self.tables
+        return self.tables
 
     def _true_joint(self, job: Job, tables: Tables) -> torch.Tensor | None:
         if self.truth is None:
@@ -126,14 +128,6 @@ def published_sets(mlm: MLM, pair: Pair, k: int, gold: bool) -> tuple[torch.Tens
             chosen |= dict.fromkeys([t for t in order if t not in chosen][: size - len(chosen)])
         sets.append(torch.tensor(sorted(chosen)))
     return tuple(sets)
-
-
-def swap(tables: Tables) -> Tables:
-    """The same pair with A and B exchanged, in the same memory: two tables never become four."""
-    vectors = tables.log_z_b, tables.log_z_a, tables.log_p_b, tables.log_p_a
-    gold, tokens = tables.gold[::-1], tables.tokens and tables.tokens[::-1]
-    rest = gold, tokens, tables.tokenizer, tables.forced
-    return Tables(tables.log_b.t(), tables.log_a.t(), *vectors, *rest)
 
 
 def _objective(row: dict, tables: Tables) -> float:
