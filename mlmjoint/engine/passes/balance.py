@@ -8,9 +8,11 @@ the Laplacian of the bipartite graph with weights W = Qσ(1−σ).
 import numpy as np
 import torch
 
-from .tiles import REACH, Tensor, Tiles, cell_dtype
+from .tiles import Tensor, Tiles, cell_dtype
 
 CACHE_BYTES = 2**29  # Q is kept as a third table up to this size: no exponentials in later passes
+# Strengths up to e^±REACH apart leave room for the cells; those further apart need more range.
+REACH = {torch.float32: 60.0, torch.float64: 600.0}
 
 
 class Balance:
@@ -22,22 +24,22 @@ class Balance:
     def __init__(self, tables, dtype: torch.dtype | None = None, cache: bool | None = None):
         self.tables, self.shape, self.passes = tables, tables.shape, 1
         self.dtype = dtype or cell_dtype(tables)
-        self._tiles: dict[torch.dtype, Tiles] = {}
-        tiles = self._workspace(self.dtype)
+        tiles = Tiles(tables, self.dtype)
         keep = tables.log_a.numel() * self.dtype.itemsize <= CACHE_BYTES if cache is None else cache
-        self.q = torch.empty(self.shape, dtype=self.dtype, device=tiles.device) if keep else None
+        self.q = torch.empty_like(tables.log_a, dtype=self.dtype) if keep else None
         # What each table really sums to (one, but for rounding), and the sums of Q.
-        target, total = tiles.zeros(sum(self.shape)), tiles.zeros(sum(self.shape))
-        for i, j in tiles:
-            p_a, p_b = tiles.prob("log_a", i, j), tiles.prob("log_b", i, j)
-            target[i] += p_b.sum(1)
-            target[self._at(j)] += p_a.sum(0)
+        sums = [tiles.zeros(sum(self.shape)) for _ in range(2)]
+        (rows, cols), (total_rows, total_cols) = (v.split(self.shape) for v in sums)
+        for i in tiles:
+            p_a, p_b = tiles.prob(0, i), tiles.prob(1, i)
+            rows[i] += p_b.sum(1)
+            cols += p_a.sum(0)
             q = p_a.add_(p_b)
-            total[i] += q.sum(1)
-            total[self._at(j)] += q.sum(0)
+            total_rows[i] += q.sum(1)
+            total_cols += q.sum(0)
             if keep:
-                self.q[i, j] = q
-        self.target, self.total = target.cpu().numpy(), total.cpu().numpy()
+                self.q[i] = q
+        self.target, self.total = (v.cpu().numpy() for v in sums)
 
     def __call__(self, z: np.ndarray, weights: bool = True) -> tuple[np.ndarray, np.ndarray | None]:
         """Σ_j Qσ for rows and Σ_i Q(1−σ) for columns; then Σ W for both, if ``weights``."""
@@ -63,63 +65,51 @@ class Balance:
         Returns H(r) + H(s) − H(p(a|b)) − H(p(b|a)), and the sums of s by row and of r by column,
         which should come to one each.
         """
-        tiles = self._workspace(torch.float64)
+        tiles = Tiles(self.tables, torch.float64)
         (x, y), (dx, dy) = self._split(z, torch.float64), self._split(d, torch.float64)
         total, sums = tiles.zeros(), tiles.zeros(len(z))
-        for i, j in tiles:
-            log_a, log_b = tiles.log("log_a", i, j), tiles.log("log_b", i, j)
+        rows, cols = sums.split(self.shape)
+        for i in tiles:
+            log_a, log_b = tiles.log(0, i), tiles.log(1, i)
             a, b = log_a.exp(), log_b.exp()
-            q, gap, step = a + b, x[i, None] - y[j], dx[i, None] - dy[j]
+            q, gap, step = a + b, x[i, None] - y, dx[i, None] - dy
             sigma, tau = gap.sigmoid(), (-gap).sigmoid()
             r = torch.minimum(q * tau * (1 - sigma * step).clamp_min_(0), q)
             s = torch.minimum(q * sigma * (1 + tau * step).clamp_min_(0), q)
             # Each term is paired with the table's own, so that the difference keeps its digits.
             total += (a * log_a + b * log_b - torch.xlogy(r, r) - torch.xlogy(s, s)).sum()
-            sums[i] += s.sum(1)
-            sums[self._at(j)] += r.sum(0)
+            rows[i] += s.sum(1)
+            cols += r.sum(0)
         return float(total), sums.cpu().numpy()
 
     def _pass(self, z: np.ndarray, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Σ Qσ by row and Σ Q(1−σ) by column; and [[0, W], [Wᵀ, 0]] times each of ``vectors``."""
         self.passes += 1
         near = np.ptp(z) <= REACH[torch.float64]
-        dtype = self.dtype if np.ptp(z) <= REACH[torch.float32] else torch.float64
-        tiles = self._workspace(dtype)
-        scale = np.exp(z - 0.5 * (z.min() + z.max())) if near else np.ones_like(z)
-        (x, y), (left, right) = (
-            self._split(v, dtype) for v in (scale if near else z, vectors * scale)
+        tiles = Tiles(
+            self.tables, self.dtype if np.ptp(z) <= REACH[torch.float32] else torch.float64
         )
+        scale = np.exp(z - 0.5 * (z.min() + z.max())) if near else np.ones_like(z)
+        x, y = self._split(scale if near else z, tiles.dtype)
+        left, right = self._split(vectors * scale, tiles.dtype)
         sums, products = tiles.zeros(len(z)), tiles.zeros(*vectors.shape)
-        for i, j in tiles:
-            q, work = self._q(tiles, i, j), tiles.room("work", i, j)
+        (rows, cols), (by_row, by_col) = (v.split(self.shape, dim=-1) for v in (sums, products))
+        for i in tiles:
+            q = tiles.prob(0, i).add_(tiles.prob(1, i)) if self.q is None else self.q[i]
             if near:  # g = Q / (α+β): times α it is Qσ, times β it is Q(1−σ)
-                both = torch.add(x[i, None], y[j], out=tiles.room("both", i, j))
-                by_row = by_col = torch.div(q, both, out=work)
+                both = x[i, None] + y
+                g = moved = q / both
             else:
-                gap = x[i, None] - y[j]
+                gap = x[i, None] - y
                 tau = torch.sigmoid(-gap)  # 1 − σ
-                by_row, by_col = torch.mul(q, gap.sigmoid_(), out=work), q * tau
-            sums[i] += by_row.sum(1)
-            sums[self._at(j)] += by_col.sum(0)
+                g, moved = q * gap.sigmoid_(), q * tau
+            rows[i] += g.sum(1)
+            cols += moved.sum(0)
             if len(vectors):  # W = αβ · g / (α+β)
-                g = by_row.div_(both) if near else by_row.mul_(tau)
-                products[:, i] += right[:, j] @ g.t()
-                products[:, self._at(j)] += left[:, i] @ g
+                w = g.div_(both) if near else g.mul_(tau)
+                by_row[:, i] += right @ w.t()
+                by_col += left[:, i] @ w
         return sums.cpu().numpy() * scale, products.cpu().numpy() * scale
-
-    def _q(self, tiles: Tiles, i: slice, j: slice) -> Tensor:
-        """Q of a tile: from the third table, or from the two logs."""
-        if self.q is None:
-            return tiles.prob("log_a", i, j).add_(tiles.prob("log_b", i, j))
-        same = self.q.dtype == tiles.dtype
-        return self.q[i, j] if same else tiles.room("q", i, j).copy_(self.q[i, j])
-
-    def _workspace(self, dtype: torch.dtype) -> Tiles:
-        return self._tiles.setdefault(dtype, Tiles(self.tables, dtype))
-
-    def _at(self, cols: slice) -> slice:
-        """Where the numbers of these columns are in a vector."""
-        return slice(self.shape[0] + cols.start, self.shape[0] + cols.stop)
 
     def _split(self, vector: np.ndarray, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The rows' and the columns' part of a vector or a stack of them."""

@@ -29,23 +29,26 @@ class Cells:
     ca: float = 1.0
     cb: float = 1.0
 
-    def log_cells(self, log_a, log_b, row, col) -> Tensor:
-        """log μ from matching tensors: the two tables' cells and their entries of row and col."""
+    def log_cells(self, log_a, log_b, row, col, add=torch.logaddexp) -> Tensor:
+        """log μ from matching tensors: the two tables' cells and their entries of row and col.
+
+        With ``add=torch.logaddexp2`` all logs, given and returned, are to base two.
+        """
         if self.family == "product":
             # A zero coefficient must not meet -inf.
             out = row + col
-            out = out + self.ca * log_a if self.ca else out
-            return out + self.cb * log_b if self.cb else out
+            out = torch.add(out, log_a, alpha=self.ca) if self.ca else out
+            return torch.add(out, log_b, alpha=self.cb) if self.cb else out
         if self.family == "mixture":
-            return torch.logaddexp(log_a + col, log_b + row)
+            return add(log_a + col, log_b + row)
         if self.family == "ag":
-            return torch.logaddexp(log_a, log_b) - torch.logaddexp(row, col)
+            return add(log_a, log_b) - add(row, col)
         (row, scale_a), (col, scale_b) = row.unbind(-1), col.unbind(-1)
-        return torch.logaddexp(log_a, log_b) - torch.logaddexp(row, col) + scale_a + scale_b
+        return add(log_a, log_b) - add(row, col) + scale_a + scale_b
 
-    def log_block(self, log_a, log_b, rows=slice(None), cols=slice(None)) -> Tensor:
-        """log μ for a block of rows and columns, given that block of each table."""
-        return self.log_cells(log_a, log_b, self.row[rows][:, None], self.col[cols][None, :])
+    def log_block(self, log_a, log_b, rows=slice(None), add=torch.logaddexp) -> Tensor:
+        """log μ for a block of rows, given those rows of each table."""
+        return self.log_cells(log_a, log_b, self.row[rows][:, None], self.col[None], add)
 
     def shift(self, amount: float) -> "Cells":
         """The same joint with ``amount`` added to log μ."""
@@ -63,8 +66,3 @@ class Cells:
             return replace(self, row=self.row + row, col=self.col + col)
         row, col = torch.stack([self.row, row], 1), torch.stack([self.col, col], 1)
         return Cells("copula", row, col)
-
-    @property
-    def reach(self) -> float:
-        """How far (in nats) the vectors go from zero."""
-        return float(torch.cat([self.row, self.col]).abs().max())

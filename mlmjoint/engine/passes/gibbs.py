@@ -59,11 +59,9 @@ def sweep(tiles: Tiles, m_b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     rows, cols = tiles.tables.shape
     weights = torch.from_numpy(m_b).to(tiles.device, tiles.dtype)
     m_a, out = tiles.zeros(len(m_b), rows), tiles.zeros(len(m_b), cols)
-    for i, j in tiles:
-        m_a[:, i] += weights[:, j] @ tiles.prob("log_a", i, j).t()
-    weights = m_a.to(tiles.dtype)
-    for i, j in tiles:
-        out[:, j] += weights[:, i] @ tiles.prob("log_b", i, j)
+    for i in tiles:
+        m_a[:, i] += weights @ tiles.prob(0, i).t()
+        out += m_a[:, i].to(tiles.dtype) @ tiles.prob(1, i)
     return m_a.cpu().numpy(), out.cpu().numpy()
 
 

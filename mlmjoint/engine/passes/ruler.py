@@ -9,7 +9,7 @@ import torch
 
 from .cells import Cells
 from .sums import ENDLESS, to_log
-from .tiles import FLOOR, Tensor, Tiles, cell_dtype
+from .tiles import Tensor, Tiles, cell_dtype, total
 
 
 def inconsistency(tables, dtype: torch.dtype | None = None) -> dict[str, float]:
@@ -22,36 +22,31 @@ def inconsistency(tables, dtype: torch.dtype | None = None) -> dict[str, float]:
     """
     tiles, (rows, cols) = Tiles(tables, dtype or cell_dtype(tables)), tables.shape
     row, col = _anchored(tables, tiles)
-    log_p = _both_masked(tables, tiles)
+    known = [None if v is None else tiles.vector(v) for v in (tables.log_p_a, tables.log_p_b)]
     sums, of_c = ([tiles.zeros(size) for size in tables.shape] for _ in "ab")
     squares, widest, gaps = tiles.zeros(), tiles.zeros(), tiles.zeros(2)
-    for i, j in tiles:
-        work = tiles.room("work", i, j)
-        log_a, log_b = tiles.log("log_a", i, j), tiles.log("log_b", i, j)
-        log_c = torch.sub(log_a, log_b, out=tiles.room("log_c", i, j))
+    for i in tiles:
+        log_a, log_b = tiles.log(0, i), tiles.log(1, i)
+        log_c = log_a - log_b
         sums[0][i] += log_c.sum(1)
-        sums[1][j] += log_c.sum(0)
-        squares += torch.square(log_c, out=work).sum(1).sum(dtype=torch.float64)
-        c = torch.exp(log_c, out=work)
+        sums[1] += log_c.sum(0)
+        squares += total(log_c.square())
+        c = log_c.exp()
         of_c[0][i] += c.sum(1)
-        of_c[1][j] += c.sum(0)
-        torch.sub(log_c, row[i, None], out=work).sub_(col[j])
-        widest = torch.maximum(widest, torch.stack(work.aminmax()).abs().max())
-        if log_p:  # log chain-ab − log chain-ba, averaged under the one and under the other
-            log_p_a, log_p_b = log_p[0][i], log_p[1][j]
-            gap = torch.sub(log_p_a[:, None], log_c, out=log_c).sub_(log_p_b)
-            gaps[0] += (
-                torch.mul(log_b.exp_(), gap, out=work).sum(1).double() @ log_p_a.double().exp()
-            )
-            gaps[1] -= (
-                torch.mul(log_a.exp_(), gap, out=work).sum(0).double() @ log_p_b.double().exp()
-            )
+        of_c[1] += c.sum(0)
+        corners = torch.stack((log_c - row[i, None]).sub_(col).aminmax())
+        widest = torch.maximum(widest, corners.abs().max())
+        if None not in known:  # log chain-ab − log chain-ba, averaged under the one and the other
+            log_p_a, log_p_b = known[0][i, None], known[1]
+            gap = (log_p_a - log_c).sub_(log_p_b)
+            gaps[0] += total(log_b.add_(log_p_a).exp_().mul_(gap))
+            gaps[1] -= total(log_a.add_(log_p_b).exp_().mul_(gap))
     size, endless = rows * cols, ENDLESS[tiles.dtype]
     finite = bool((squares / size).sqrt() < endless)  # not so for NaN
     if tiles.dtype == torch.float32 and not finite:
         return inconsistency(tables, torch.float64)
     bounded = {"rectangle": widest}
-    if log_p:
+    if None not in known:
         bounded |= dict(zip(("order_gap", "order_gap_ba"), gaps, strict=True))
     found = {k: max(0.0, float(v)) if v < endless else math.inf for k, v in bounded.items()}
     if not finite:
@@ -73,17 +68,8 @@ def _anchored(tables, tiles: Tiles) -> tuple[Tensor, Tensor]:
     p(a|b), less that in p(b|a). The anchor is the most probable token at either position with both
     masked, or the first where that is unknown.
     """
-    known = tables.log_p_a, tables.log_p_b
-    r, s = (0 if v is None else int(v.argmax()) for v in known)
+    r, s = (0 if v is None else int(v.argmax()) for v in (tables.log_p_a, tables.log_p_b))
     log_a, log_b = tables.log_a, tables.log_b
     strips = ((log_a[:, s], log_b[:, s]), (log_a[r], log_b[r]))
-    floor = FLOOR[tiles.dtype]
-    row, col = (a.double().clamp_min(floor) - b.double().clamp_min(floor) for a, b in strips)
+    row, col = (tiles.vector(a).double() - tiles.vector(b).double() for a, b in strips)
     return row.to(tiles.dtype), (col - row[r]).to(tiles.dtype)
-
-
-def _both_masked(tables, tiles: Tiles) -> list[Tensor]:
-    vectors = tables.log_p_a, tables.log_p_b
-    if any(v is None for v in vectors):
-        return []
-    return [v.to(tiles.dtype).clamp_min(FLOOR[tiles.dtype]) for v in vectors]

@@ -1,9 +1,8 @@
 """Walk the two V×V tables tile by tile: cells in float32 or float64, sums in float64.
 
-A tile is a rectangle of cells that stays in the cache of a CPU or fills a GPU. Each pass owns one
-workspace, allocated once and written with ``out=``, so no pass ever holds a table of its own. The
-same lines run on a CPU and on CUDA. Metal has no float64, so its tables are on the CPU by the time
-they arrive here (``conditionals`` copies them there).
+A tile is a block of whole rows that stays in the cache of a CPU or fills a GPU. The same lines run
+on a CPU and on CUDA. Metal has no float64, so its tables are on the CPU by the time they arrive
+here (``conditionals`` copies them there).
 
 ``tables`` is always a ``mlmjoint.Tables``, of which the passes read ``log_a``, ``log_b`` (Va, Vb),
 ``log_p_a`` (Va,), ``log_p_b`` (Vb,) and ``shape``.
@@ -15,16 +14,12 @@ import torch
 
 Tensor = torch.Tensor
 
-# Cells per tile: on a CPU the dozen tiles of a pass share the cache, a GPU wants long vectors.
+# Cells per tile: on a CPU the tiles of a pass share the cache, a GPU wants long vectors.
 TILE_CELLS = {"cpu": 2**18, "cuda": 2**24}
-# A row of a tile is summed in the tile's own precision, and in float64 from one tile to the next.
-TILE_COLUMNS = 4096
 BLOCK_CELLS = 2**20  # cells per block of whole rows
 DOUBLE_CELLS = 2048 * 2048  # up to this size float64 costs nothing worth saving
-# These stand for log 0: finite, so that 0 · log 0 is 0; even twice of it is in range.
-FLOOR = {torch.float32: -1e38, torch.float64: -1e300}
-# Vectors up to e^±REACH leave room for the cells; those that go further need more range.
-REACH = {torch.float32: 60.0, torch.float64: 600.0}
+# These stand for log 0: finite, so that 0 · log 0 is 0; a sum of several is in range, too.
+FLOOR = {torch.float32: -2e37, torch.float64: -1e300}
 
 
 def cell_dtype(tables) -> torch.dtype:
@@ -33,50 +28,40 @@ def cell_dtype(tables) -> torch.dtype:
     return torch.float32 if single else torch.float64
 
 
+def total(x: Tensor) -> Tensor:
+    """Σ x over a tile: each row in its own precision, and then all of them in float64."""
+    return x.sum(1).sum(dtype=torch.float64)
+
+
 class Tiles:
-    """The tiles of a table and a workspace for them; iterate to get (rows, columns) slices."""
+    """The tiles of both tables: iterate to get slices of rows."""
 
     def __init__(self, tables, dtype: torch.dtype):
         self.tables, self.dtype, self.device = tables, dtype, tables.log_a.device
+
+    def __iter__(self) -> Iterator[slice]:
         cells = TILE_CELLS["cpu" if self.device.type == "cpu" else "cuda"]
-        columns = tables.shape[1]
-        self.width = -(-columns // -(-columns // TILE_COLUMNS))  # tiles of equal width
-        self.height = min(tables.shape[0], max(1, cells // self.width))
-        self._rooms: dict = {}
+        return row_blocks(self.tables.shape, cells)
 
-    def __iter__(self) -> Iterator[tuple[slice, slice]]:
-        rows, cols = self.tables.shape
-        for top in range(0, rows, self.height):
-            for left in range(0, cols, self.width):
-                bottom, right = min(top + self.height, rows), min(left + self.width, cols)
-                yield slice(top, bottom), slice(left, right)
+    def log(self, side: int, rows: slice) -> Tensor:
+        """Rows of log p(a|b) (side 0) or log p(b|a), log 0 raised to FLOOR."""
+        return self.vector((self.tables.log_b if side else self.tables.log_a)[rows])
 
-    def room(self, name, i: slice, j: slice, dtype: torch.dtype | None = None) -> Tensor:
-        """The workspace called ``name``, in the shape of this tile."""
-        if name not in self._rooms:
-            size = self.height * self.width
-            self._rooms[name] = torch.empty(size, dtype=dtype or self.dtype, device=self.device)
-        n, m = i.stop - i.start, j.stop - j.start
-        return self._rooms[name][: n * m].view(n, m)
+    def prob(self, side: int, rows: slice) -> Tensor:
+        """Rows of p(a|b) or p(b|a)."""
+        return self.log(side, rows).exp_()
 
-    def log(self, name: str, i: slice, j: slice) -> Tensor:
-        """A tile of the table ``name`` ("log_a" or "log_b"), log 0 raised to FLOOR."""
-        table, out = getattr(self.tables, name)[i, j], self.room(name, i, j)
-        if table.dtype == self.dtype:
-            return torch.clamp(table, min=FLOOR[self.dtype], out=out)
-        return out.copy_(table).clamp_(min=FLOOR[self.dtype])
-
-    def prob(self, name: str, i: slice, j: slice) -> Tensor:
-        """The probabilities of that tile, in the same memory."""
-        return self.log(name, i, j).exp_()
+    def vector(self, logs: Tensor) -> Tensor:
+        """Logs in the precision of the cells, log 0 raised to FLOOR."""
+        return logs.to(self.dtype).clamp(min=FLOOR[self.dtype])
 
     def zeros(self, *size: int) -> Tensor:
         """float64 sums of this size, all zero; a scalar without one."""
         return torch.zeros(size, dtype=torch.float64, device=self.device)
 
 
-def row_blocks(shape) -> Iterator[slice]:
-    """Slices over the rows of a table, each at most ``BLOCK_CELLS`` cells."""
-    step = max(1, BLOCK_CELLS // shape[1])
+def row_blocks(shape, cells: int | None = None) -> Iterator[slice]:
+    """Slices over the rows of a table, each at most ``cells`` or ``BLOCK_CELLS`` cells."""
+    step = max(1, (cells or BLOCK_CELLS) // shape[1])
     for start in range(0, shape[0], step):
         yield slice(start, min(start + step, shape[0]))
