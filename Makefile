@@ -77,6 +77,7 @@ nbval: $(STAMP) ## run every notebook against the built wheel and compare what i
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir _build/nbval .
 	$(BIN)/python -m pip install --quiet --no-deps --target _build/nbval/site _build/nbval/*.whl
 	cp notebooks/*.ipynb _build/nbval/notebooks
+	cp tests/nbval_conftest.py _build/nbval/notebooks/conftest.py
 	root="$$PWD" && py="$$(cd $(BIN) && pwd)/python" && cd _build/nbval/notebooks && \
 	    export PYTHONPATH="$$root/_build/nbval/site" MLMJOINT_OUT="$$root/_build/nbval/out" OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= && \
 	    "$$py" -c "import mlmjoint, os; assert mlmjoint.__file__.startswith(os.environ['PYTHONPATH']), mlmjoint.__file__" && \
